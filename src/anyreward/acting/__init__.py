@@ -1,0 +1,7 @@
+"""Phase 3: acting on an answer, and measuring how well it does."""
+
+from anyreward.acting.evaluate import Scores, goal_quality, score_policies
+from anyreward.acting.policy import Acts, Policy
+from anyreward.acting.rollout import Episode, RandomPolicy, rollout
+
+__all__ = ["Acts", "Episode", "Policy", "RandomPolicy", "Scores", "goal_quality", "rollout", "score_policies"]

@@ -1,0 +1,88 @@
+"""Exact evaluation on finite MDPs: the value of pi_z against the optimum, for many rewards at once, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.acting.policy import action_probabilities
+from anyreward.representation.fb import Representation
+from anyreward.representation.features import FeatureMap
+from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.worlds.spaces import pack
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Values averaged over the states, one entry a reward."""
+
+    value: Array
+    optimal: Array
+    random: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Value / optimal value: the policy quality of the paper, for rewards that are nowhere negative."""
+        return np.asarray(self.value / self.optimal)
+
+    @property
+    def normalised(self) -> Array:
+        """0 for the uniformly random policy, 1 for the optimal one: fair to rewards of either sign."""
+        return np.asarray((self.value - self.random) / (self.optimal - self.random))
+
+
+def score_policies(mdp: FiniteMDP, pi: Array, r: Array) -> Scores:
+    """Scores of policies pi (n, S, A) on rewards r, (n, S) or (n, S, A)."""
+    uniform = np.full_like(pi, 1.0 / mdp.actions)
+    values = (mdp.policy_value(pi, r), mdp.optimal_value(r), mdp.policy_value(uniform, r))
+    return Scores(*(v.mean(-1) for v in values))
+
+
+def policy_tables(
+    representation: Representation,
+    observations: Tensor,
+    Z: Tensor,
+    epsilon: float = 0.0,
+    temperature: float = 0.0,
+) -> Array:
+    """(n, S, A) pi_z(a|s) for every z of Z (n, d) at every packed observation (S, packed)."""
+    n, S = len(Z), len(observations)
+    tables = []
+    for z in torch.split(Z.to(torch.float32), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
+        rows = representation.q(observations.repeat(len(z), 1), z.repeat_interleave(S, dim=0))
+        tables.append(action_probabilities(rows.view(len(z), S, -1), epsilon, temperature))
+    return np.asarray(torch.cat(tables).numpy()).reshape(n, S, -1)
+
+
+def state_features(mdp: FiniteMDP, features: FeatureMap) -> Tensor:
+    """(S, A, packed features) phi(s, a) of every state and action."""
+    packed = pack(features.observation_space, mdp.observations)
+    by_action = [
+        features.of(mdp.observations, packed, np.full(mdp.states, a, dtype=np.int64)) for a in range(mdp.actions)
+    ]
+    return torch.from_numpy(np.stack(by_action, axis=1))
+
+
+def goal_quality(
+    representation: Representation,
+    features: FeatureMap,
+    mdp: FiniteMDP,
+    temperature: float = 1.0,
+    goals: Array | None = None,
+) -> Scores:
+    """The paper's policy quality: z = B(g), for every state as the goal (or those listed), reward one at the goal.
+
+    ``temperature`` 1 is the paper's Boltzmann policy, 0 is greedy.
+    """
+    goals = np.arange(mdp.states) if goals is None else goals
+    rows = state_features(mdp, features)[goals]  # (n, A, packed)
+    B = representation.backward_map(rows.flatten(0, 1)).view(len(goals), mdp.actions, -1)
+    observations = torch.from_numpy(pack(features.observation_space, mdp.observations))
+    pi = policy_tables(representation, observations, B.mean(1), temperature=temperature)
+    return score_policies(mdp, pi, np.eye(mdp.states)[goals])

@@ -1,0 +1,322 @@
+"""What a user holds: a trained representation that answers rewards, and `train`, which makes one."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from anyreward.acting.evaluate import Scores, goal_quality, policy_tables, score_policies, state_features
+from anyreward.acting.policy import Policy
+from anyreward.errors import UserError
+from anyreward.learning.collect import Collector
+from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.presets import Settings, preset, settings_from_json
+from anyreward.learning.progress import TrainingProgress
+from anyreward.learning.replay import Replay
+from anyreward.learning.train import train as learn
+from anyreward.representation.fb import Representation, make_representation
+from anyreward.representation.features import FeatureMap, feature_map
+from anyreward.rewards.inference import FeatureSample, feature_sample, infer_z, reward_values, with_backward
+from anyreward.rewards.reward import Reward
+from anyreward.rewards.trust import Trust, represented
+from anyreward.storage.files import read_json, sha256, write_atomically, write_json
+from anyreward.storage.metrics import MetricsLog
+from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
+from anyreward.worlds.spaces import pack, space_from_json, space_to_json
+from anyreward.worlds.world import World, from_id, number_of_actions, open_world
+
+FORMAT = 1
+"""Version of the agent folder."""
+MOST_STATES = 1_000
+"""Exact evaluation during training stops paying above this many states."""
+MOST_GOALS = 100
+"""Goals looked at by the quality shown during training."""
+
+Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A trained forward-backward representation with all it needs to answer alone."""
+
+    representation: Representation
+    features: FeatureMap
+    sample: FeatureSample
+    settings: Settings
+    action_start: int = 0
+    world_name: str = ""
+    world_recipe: dict[str, Any] | None = None
+    updates: int = 0
+    """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over all tensors: equal for agents that answer equally."""
+        return sha256(self._serialised())
+
+    def ask(self, target: Reward) -> Policy:
+        """The policy that answers a reward, at once: no planning and no further learning."""
+        if not isinstance(target, Reward):
+            raise UserError(
+                f"ask() takes a reward, got {type(target).__name__}. Make one with anyreward.goal(...) or "
+                "anyreward.reward(function)."
+            )
+        z_R = infer_z(target, self.sample, self.features, self.representation)
+        size = float(z_R.norm())
+        if size == 0.0:
+            warnings.warn(
+                "This reward is zero wherever the agent has been: every policy is equally good.", stacklevel=2
+            )
+        # Scaling a reward changes no optimal policy, so z may have the size that F knows best.
+        scale = size / self.sample.radius if size > 0 else 1.0
+        known = self.representation.features.categorical or not any(hasattr(t, "at") for _, t in target.terms)
+        values = self._values(target, self.sample.rows) if known else None
+        return Policy(
+            representation=self.representation,
+            observation_space=self.features.observation_space,
+            action_start=self.action_start,
+            z=(z_R / scale).float(),
+            reward_scale=scale,
+            trust=Trust(None if values is None else represented(values, self.sample)),
+            agent=self.fingerprint,
+        )
+
+    def exact_mdp(self) -> FiniteMDP:
+        """The finite MDP behind the agent's world; raises where there is none."""
+        if self.world_recipe is None:
+            raise UserError(
+                "This agent was trained from a dataset or an environment object, so its world cannot be reopened."
+            )
+        env = from_id(self.world_recipe["id"], **self.world_recipe["kwargs"]).make()
+        mdp = finite_mdp(env, self.settings.gamma)
+        if mdp is None:
+            raise UserError(
+                f"{self.world_name} is not a finite MDP that can be solved exactly (mazes and toy-text environments "
+                "are). Measure the policy by playing: anyreward.evaluate(policy, world)."
+            )
+        return mdp
+
+    def score(self, targets: Reward | list[Reward], mdp: FiniteMDP | None = None, temperature: float = 0.0) -> Scores:
+        """Exact scores, on the agent's finite world, of the policies that answer some rewards."""
+        mdp = mdp or self.exact_mdp()
+        targets = [targets] if isinstance(targets, Reward) else targets
+        Z = torch.stack([self.ask(target).z for target in targets])
+        pi = policy_tables(self.representation, self._packed(mdp), Z, temperature=temperature)
+        return score_policies(mdp, pi, np.stack([self.reward_table(target, mdp) for target in targets]))
+
+    def goal_quality(self, mdp: FiniteMDP | None = None, temperature: float = 1.0) -> Scores:
+        """The paper's policy quality with every state of the finite world as the goal."""
+        return goal_quality(self.representation, self.features, mdp or self.exact_mdp(), temperature)
+
+    def reward_table(self, target: Reward, mdp: FiniteMDP) -> np.ndarray[Any, Any]:
+        """(S, A) the reward of every state and action of a finite MDP."""
+        rows = state_features(mdp, self.features)  # (S, A, packed)
+        return self._values(target, rows.flatten(0, 1)).reshape(mdp.states, mdp.actions)
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
+        """Write the agent as one folder: agent.json and weights.safetensors. No pickle."""
+        folder = Path(folder)
+        if (folder / "agent.json").exists() and not overwrite:
+            raise UserError(f"{folder} holds an agent already. Choose another folder, or pass overwrite=True.")
+        content = self._serialised()
+        if (folder / "agent.json").exists():
+            (folder / "agent.json").unlink()  # from here until it is written again, there is no agent to mistake
+        write_atomically(folder / "weights.safetensors", content)
+        config = {
+            "format": FORMAT,
+            "weights_sha256": sha256(content),
+            "updates": self.updates,
+            "world": {"name": self.world_name, "recipe": self.world_recipe},
+            "observation_space": space_to_json(self.features.observation_space),
+            "actions": {"n": self.features.actions, "start": self.action_start},
+            "features": {
+                "kind": self.features.kind,
+                "include_action": self.features.include_action,
+                "function_width": self.features.function_width,
+                "names": self.features.names,
+            },
+            "settings": self.settings.to_json(),
+        }
+        write_json(folder / "agent.json", config)  # last: its presence says that the folder is whole
+        return folder
+
+    def _values(self, target: Reward, rows: Tensor) -> np.ndarray[Any, Any]:
+        return reward_values(target, rows, self.features, self.representation)
+
+    def _packed(self, mdp: FiniteMDP) -> Tensor:
+        return torch.from_numpy(pack(self.features.observation_space, mdp.observations))
+
+    def _serialised(self) -> bytes:
+        tensors = {"sample.rows": self.sample.rows, "sample.weights": self.sample.weights}
+        tensors["sample.covariance"] = self.sample.covariance
+        if self.features.table is not None:
+            tensors["feature_table"] = torch.from_numpy(np.asarray(self.features.table, dtype=np.float64))
+        for name, module in _modules(self.representation).items():
+            tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
+        return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
+
+
+def _modules(representation: Representation) -> dict[str, torch.nn.Module]:
+    r = representation
+    return {"F": r.F, "B": r.B, "observe": r.observe, "features": r.features}
+
+
+def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
+    """Read an agent folder. ``features`` gives a feature function again, if the agent was trained with one."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"There is no agent folder at {folder}.")
+    config = read_json(folder / "agent.json")
+    if config.get("format") != FORMAT:
+        raise UserError(f"{folder} has agent format {config.get('format')!r}; this anyreward reads format {FORMAT}.")
+    weights = folder / "weights.safetensors"
+    content = weights.read_bytes() if weights.is_file() else b""
+    if sha256(content) != config["weights_sha256"]:
+        raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
+    tensors = load_tensors(content)
+    s = settings_from_json(config["settings"])
+    space = space_from_json(config["observation_space"])
+    table, names = tensors.get("feature_table"), config["features"]["names"]
+    fm = FeatureMap(
+        kind=config["features"]["kind"],
+        observation_space=space,
+        actions=config["actions"]["n"],
+        include_action=config["features"]["include_action"],
+        function=features,
+        function_width=config["features"]["function_width"],
+        names=tuple(names) if names else None,
+        table=None if table is None else table.numpy(),
+    )
+    representation = make_representation(space, fm.space, fm.actions, s.dim, s.hidden, s.layers, s.layer_norm)
+    for name, module in _modules(representation).items():
+        prefix = f"{name}."
+        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    return Agent(
+        representation,
+        fm,
+        with_backward(representation, tensors["sample.rows"], tensors["sample.weights"]),
+        s,
+        config["actions"]["start"],
+        config["world"]["name"],
+        config["world"]["recipe"],
+        config["updates"],
+    )
+
+
+def train(
+    source: Source,
+    *,
+    preset_name: str = "fast",
+    settings: Settings | None = None,
+    features: str | Callable[[Any], Any] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+    **changes: Any,
+) -> Agent:
+    """Learn a representation without reward, online in a world or offline from a dataset.
+
+    Args:
+        source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
+            or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
+        preset_name: ``fast`` or ``paper``.
+        settings: all settings at once, instead of a preset.
+        features: phi, if not as in the settings: a vectorised function of a batch of observations.
+        out: the run folder, for metrics.jsonl and the saved agent; nothing is written without it.
+        overwrite: whether ``out`` may hold an agent already.
+        progress: whether to show progress.
+        tensorboard: whether to write TensorBoard events to the run folder too.
+        changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
+    """
+    s = (settings or preset(preset_name)).with_(**changes)
+    if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
+        raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
+    world = None if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
+    data = open_dataset(source) if is_dataset(source) else None  # type: ignore[arg-type]
+    place: World | Dataset = world or data  # type: ignore[assignment]
+    actions = number_of_actions(place.action_space)
+    fm = feature_map(
+        features or s.features,
+        place.observation_space,
+        actions,
+        s.features_include_action,
+        world.feature_names if world else None,
+        world.feature_table if world else None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(s.seed)
+        representation = make_representation(
+            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm
+        )
+    replay = Replay(s.replay_size)
+    if data is not None:
+        replay.add(data.transitions(fm))
+    agent = Agent(
+        representation,
+        fm,
+        sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0)),
+        settings=s,
+        action_start=int(place.action_space.start),  # type: ignore[attr-defined]
+        world_name=place.name,
+        world_recipe=world.recipe if world else None,
+    )
+    mdp = finite_mdp(world.make(), s.gamma) if world is not None and world.recipe else None
+    done = 0
+    log = MetricsLog(Path(out), tensorboard) if out is not None else None
+    env = world.make_vector(s.environments) if world else None
+    try:
+        collector = Collector(env, fm, s.seed) if env is not None else None
+        with TrainingProgress(s.updates, progress) as bar:
+            trained, note, last = 0.0, "", {}
+            clock = time.perf_counter()
+            for done, losses in learn(representation, replay, s, collector):
+                if done // s.evaluate_every > (done - s.updates_per_cycle) // s.evaluate_every or done == s.updates:
+                    trained += time.perf_counter() - clock
+                    last = {"updates": done, "seconds": trained, "transitions": replay.added}
+                    last |= {name: float(value) for name, value in losses.items()} | _quality(agent, mdp)
+                    note = f"quality {last['quality']:.3f}" if "quality" in last else f"loss {last['bellman_loss']:.3g}"
+                    if log:
+                        log.write(last)
+                    clock = time.perf_counter()
+                bar.show(done, note)
+    finally:
+        if log:
+            log.__exit__(None, None, None)
+        if env is not None and world is not None and world.recipe:
+            env.close()  # an environment object stays its owner's
+        if len(replay):
+            agent = replace(
+                agent, sample=feature_sample(representation, replay, s.feature_sample, s.seed), updates=done
+            )
+        if out is not None and done:
+            agent.save(out, overwrite=True)  # an interrupted run keeps what it has learned
+    return agent
+
+
+def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
+    """The policy quality shown during training, where the world can be solved exactly."""
+    if mdp is None or mdp.states > MOST_STATES:
+        return {}
+    goals = np.unique(np.linspace(0, mdp.states - 1, min(mdp.states, MOST_GOALS)).astype(int))
+    soft, greedy = (
+        goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
+    )
+    return {
+        "quality": float(soft.mean()),
+        "quality_worst": float(soft.min()),
+        "quality_greedy": float(greedy.mean()),
+    }

@@ -1,0 +1,7 @@
+"""Phase 1: learning F and B without reward."""
+
+from anyreward.learning.datasets import Dataset, open_dataset
+from anyreward.learning.presets import Settings, preset
+from anyreward.learning.train import train
+
+__all__ = ["Dataset", "Settings", "open_dataset", "preset", "train"]

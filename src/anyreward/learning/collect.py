@@ -1,0 +1,98 @@
+"""Collecting transitions without reward, from many environments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
+from anyreward.errors import UserError
+from anyreward.learning.replay import Transitions
+from anyreward.representation.features import FeatureMap
+from anyreward.worlds.spaces import as_batch, pack, take
+
+Array = np.ndarray[Any, Any]
+
+GreedyActions = Callable[[Tensor, Tensor], Tensor]
+"""argmax_a F(s, a, z) . z for packed observations (n, packed) and z (n, d): (n,)."""
+
+
+class Collector:
+    """Steps a vector environment with the behaviour policy and keeps its place between cycles.
+
+    The behaviour policy acts uniformly with probability epsilon, else greedily in pi_z, with one z for each episode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], features: FeatureMap, seed: int) -> None:
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(mode)
+        self._env = env
+        self._features = features
+        self._rng = np.random.default_rng(seed)
+        self._observations, _ = env.reset(seed=seed)
+        self._packed = self._pack(self._observations)
+        self._begins = np.zeros(env.num_envs, dtype=bool)  # NEXT_STEP: this step only resets
+        self._z: Tensor | None = None
+
+    def collect(
+        self,
+        steps: int,
+        epsilon: float = 1.0,
+        greedy: GreedyActions | None = None,
+        draw_z: Callable[[int], Tensor] | None = None,
+    ) -> Transitions:
+        """At least ``steps`` transitions (a whole number of steps of all environments)."""
+        columns: list[tuple[Array, ...]] = []
+        gathered = 0
+        while gathered < steps:
+            rows = self._step(epsilon, greedy, draw_z)
+            gathered += len(rows[1])
+            columns.append(rows)
+        return Transitions(*(torch.from_numpy(np.concatenate(column)) for column in zip(*columns, strict=True)))
+
+    def _step(
+        self, epsilon: float, greedy: GreedyActions | None, draw_z: Callable[[int], Tensor] | None
+    ) -> tuple[Array, ...]:
+        n = self._env.num_envs
+        start = self._env.single_action_space.start  # type: ignore[attr-defined]
+        actions = self._rng.integers(self._features.actions, size=n)
+        if epsilon < 1.0 and greedy is not None and draw_z is not None:
+            if self._z is None:
+                self._z = draw_z(n)
+            chosen = greedy(torch.from_numpy(self._packed), self._z).numpy()
+            actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
+        observations, _rewards, terminated, truncated, infos = self._env.step(actions + start)
+        packed = self._pack(observations)
+        done = np.logical_or(terminated, truncated)
+        following = packed
+        if self._mode is AutoresetMode.SAME_STEP and done.any():
+            following = packed.copy()
+            for i in np.flatnonzero(done):
+                following[i] = self._final(infos["final_obs"], int(i))
+        if self._mode is AutoresetMode.DISABLED and done.any():
+            observations, _ = self._env.reset(options={"reset_mask": done})
+            packed = self._pack(observations)
+        phi = self._features.of(self._observations, self._packed, actions)
+        keep = ~self._begins
+        rows = (self._packed, actions, following, np.asarray(terminated), phi)
+        self._observations, self._packed = observations, packed
+        self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
+        if self._z is not None and draw_z is not None and done.any():
+            self._z[torch.from_numpy(done)] = draw_z(int(done.sum()))
+        return tuple(np.array(column[keep]) for column in rows)
+
+    def _pack(self, observations: Any) -> Array:
+        packed = pack(self._env.single_observation_space, observations)
+        if not np.isfinite(packed).all():
+            raise UserError("The environment returned an observation with NaN or infinity; training cannot use it.")
+        return packed
+
+    def _final(self, final: Any, i: int) -> Array:
+        """The packed last observation of environment i, which Gymnasium hands over beside the reset one."""
+        space = self._env.single_observation_space
+        element = final[i] if isinstance(final, np.ndarray) else take(space, final, i)
+        return pack(space, as_batch(space, element))

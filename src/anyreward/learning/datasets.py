@@ -1,0 +1,167 @@
+"""Offline data: transitions from an .npz file or a Minari dataset, with no environment. Rewards are not read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from anyreward.errors import UserError
+from anyreward.learning.replay import Transitions
+from anyreward.representation.features import FeatureMap
+from anyreward.worlds.spaces import Space, pack, take
+from anyreward.worlds.world import number_of_actions
+
+Array = np.ndarray[Any, Any]
+
+NPZ_KEYS = """\
+  observations       (n, ...) numbers, or (n,) whole numbers for states 0, 1, 2, ...
+  actions            (n,) whole numbers from 0
+  next_observations  like observations
+  terminations       (n,) optional, true where the episode ended in a terminal state (default: never)
+  n_states, n_actions  optional, how many states and actions there are (default: the largest seen, plus one)
+Other keys (rewards, truncations, ...) are ignored."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Transitions with their spaces; observations are batches as Gymnasium would batch them."""
+
+    name: str
+    observation_space: Space
+    action_space: Space
+    observations: Any
+    actions: Array
+    next_observations: Any
+    terminated: Array
+
+    def transitions(self, features: FeatureMap) -> Transitions:
+        """The packed transitions, with phi(s, a)."""
+        packed = pack(self.observation_space, self.observations)
+        actions = self.actions - self.action_space.start  # type: ignore[attr-defined]
+        rows = (
+            packed,
+            actions.astype(np.int64),
+            pack(self.observation_space, self.next_observations),
+            self.terminated.astype(bool),
+            features.of(self.observations, packed, actions),
+        )
+        for name, column in (("observations", rows[0]), ("next observations", rows[2])):
+            if not np.isfinite(column).all():
+                bad = int(np.flatnonzero(~np.isfinite(column).all(1))[0])
+                raise UserError(f"The {name} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
+        return Transitions(*(torch.from_numpy(np.ascontiguousarray(row)) for row in rows))
+
+
+def is_dataset(source: object) -> bool:
+    """Whether a source names a dataset rather than a world: an .npz file, a Minari folder, or ``minari:ID``."""
+    if isinstance(source, Dataset):
+        return True
+    if not isinstance(source, str | Path):
+        return False
+    text = str(source)
+    return text.endswith(".npz") or text.startswith("minari:") or (Path(text) / "data" / "metadata.json").is_file()
+
+
+def open_dataset(source: Dataset | str | Path) -> Dataset:
+    """Read an .npz file, a Minari dataset folder, or a local Minari dataset by ``minari:ID``."""
+    if isinstance(source, Dataset):
+        return source
+    text = str(source)
+    return _read_npz(Path(text)) if text.endswith(".npz") else _read_minari(text)
+
+
+def _read_npz(path: Path) -> Dataset:
+    if not path.is_file():
+        raise UserError(f"There is no dataset at {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            data = {key: file[key] for key in file.files if key not in ("rewards", "reward")}
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is not a readable .npz of plain arrays: {error}") from error
+    missing = [key for key in ("observations", "actions", "next_observations") if key not in data]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(data))}. Keys:\n{NPZ_KEYS}")
+    n = len(data["actions"])
+    data.setdefault("terminations", np.zeros(n, dtype=bool))
+    for key in ("observations", "next_observations", "terminations"):
+        if len(data[key]) != n:
+            raise UserError(f"{key} of {path} has {len(data[key])} rows, actions has {n}; they must be equal.")
+    if n == 0:
+        raise UserError(f"{path} holds no transitions.")
+    if data["observations"].shape != data["next_observations"].shape:
+        shapes = f"{data['observations'].shape} and {data['next_observations'].shape}"
+        raise UserError(f"observations and next_observations of {path} differ in shape: {shapes}.")
+    actions = data["actions"]
+    if actions.ndim != 1 or actions.dtype.kind not in "iu" or actions.min() < 0:
+        raise UserError(
+            f"actions of {path} has shape {actions.shape} and type {actions.dtype}; expected (n,) whole numbers from "
+            "0. Continuous actions are not supported."
+        )
+    n_actions = int(data.get("n_actions", actions.max() + 1))
+    if actions.max() >= n_actions:
+        raise UserError(f"n_actions of {path} is {n_actions}, but an action {actions.max()} occurs.")
+    observations, following = data["observations"], data["next_observations"]
+    space: Space
+    if observations.ndim == 1 and observations.dtype.kind in "iu":
+        largest = int(max(observations.max(), following.max()))
+        n_states = int(data.get("n_states", largest + 1))
+        if largest >= n_states or min(observations.min(), following.min()) < 0:
+            raise UserError(f"observations of {path} must be states from 0 to n_states - 1 = {n_states - 1}.")
+        space = gym.spaces.Discrete(n_states)
+    else:
+        observations = observations.reshape(n, -1).astype(np.float32)
+        following = following.reshape(n, -1).astype(np.float32)
+        space = gym.spaces.Box(-np.inf, np.inf, observations.shape[1:], np.float32)
+    return Dataset(
+        path.stem, space, gym.spaces.Discrete(n_actions), observations, actions, following, data["terminations"]
+    )
+
+
+def _read_minari(source: str) -> Dataset:
+    try:
+        import minari
+    except ImportError as error:
+        raise UserError("Reading Minari datasets needs Minari: pip install 'anyreward[datasets]'.") from error
+    try:
+        if source.startswith("minari:"):
+            data = minari.load_dataset(source.removeprefix("minari:"))
+        else:
+            data = minari.MinariDataset(Path(source) / "data")
+    except (FileNotFoundError, ValueError) as error:
+        raise UserError(f"Minari cannot read {source}: {error}") from error
+    number_of_actions(data.action_space)
+    space = data.observation_space
+    before, actions, after, terminated = [], [], [], []
+    for episode in data.iterate_episodes():
+        steps = len(episode)
+        if steps == 0:
+            continue
+        before.append(take(space, episode.observations, slice(0, steps)))
+        after.append(take(space, episode.observations, slice(1, steps + 1)))
+        actions.append(np.asarray(episode.actions).reshape(steps))
+        terminated.append(np.asarray(episode.terminations).reshape(steps))
+    if not actions:
+        raise UserError(f"The Minari dataset {source} holds no transitions.")
+    return Dataset(
+        source.removeprefix("minari:"),
+        space,
+        data.action_space,
+        _concatenate(space, before),
+        np.concatenate(actions),
+        _concatenate(space, after),
+        np.concatenate(terminated),
+    )
+
+
+def _concatenate(space: Space, batches: list[Any]) -> Any:
+    match space:
+        case gym.spaces.Tuple():
+            return tuple(_concatenate(part, [b[i] for b in batches]) for i, part in enumerate(space.spaces))
+        case gym.spaces.Dict():
+            return {key: _concatenate(part, [b[key] for b in batches]) for key, part in space.spaces.items()}
+    return np.concatenate(batches)

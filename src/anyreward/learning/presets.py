@@ -1,0 +1,142 @@
+"""The settings of a training run, and the two presets: `paper` as published, `fast` as we would have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args, get_type_hints
+
+from anyreward.errors import UserError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that shapes a training run. The defaults are the paper's for the discrete maze."""
+
+    dim: int = 100
+    """d, the dimension of F, B and z."""
+    updates: int = 800_000
+    """Gradient updates in all (paper: 800 epochs of 25 cycles of 40)."""
+    gamma: float = 0.99
+    """Discount factor."""
+    batch_size: int = 128
+    """b, the size of each of the two minibatches; the Bellman loss runs over all b x b pairs."""
+    learning_rate: float = 0.001
+    """Adam's learning rate."""
+    learning_rate_decay: float = 0.0
+    """Share of the run, at its end, over which the learning rate falls linearly to 1% (0: it stays)."""
+    temperature: float = 200.0
+    """tau of the softmax policy in the Bellman target."""
+    orthonormality: float = 1.0
+    """lambda, the weight of the loss that keeps E[B B^T] near the identity."""
+    target_retention: float = 0.95
+    """alpha: target <- alpha * target + (1 - alpha) * online, each time the targets move."""
+    target_every: int = 40
+    """Updates between two moves of the target networks (paper: once a cycle)."""
+    hidden: int = 256
+    """Units in each hidden layer."""
+    layers: int = 3
+    """Hidden layers of F and of B."""
+    layer_norm: bool = False
+    """Layer normalisation before every ReLU but the last, in both networks."""
+    z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"
+    """Where training draws z from: the paper's Cauchy-scaled directions, the sphere of radius sqrt(d), or a mixture
+    of Cauchy with B of replay features."""
+    z_goals: float = 0.4
+    """Mixture only: share of z that are B of one replay feature."""
+    z_sums: float = 0.4
+    """Mixture only: share of z that are signed sums of two to four such B."""
+    features: Literal["auto", "observation", "achieved_goal"] = "auto"
+    """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
+    there is one."""
+    features_include_action: bool = False
+    """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
+    exploration: float = 1.0
+    """epsilon of the behaviour policy: 1 is uniform; below, the rest of the time the greedy action of pi_z, with one
+    z an episode."""
+    environments: int = 4
+    """Environments that are stepped together when collecting."""
+    warmup_steps: int = 0
+    """Transitions collected before the first cycle, with uniform actions."""
+    steps_per_cycle: int = 200
+    """Transitions collected at the start of each cycle (paper: 4 episodes of 50 steps)."""
+    updates_per_cycle: int = 40
+    """Gradient updates in each cycle."""
+    replay_size: int = 1_000_000
+    """Transitions that the replay keeps; older ones make room."""
+    feature_sample: int = 20_000
+    """Features of the training distribution kept with the agent (all distinct ones where features are categories)."""
+    evaluate_every: int = 1_000
+    """Updates between two lines of metrics."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, hint = getattr(self, field.name), hints[field.name]
+            if get_args(hint) and value not in get_args(hint):
+                raise UserError(f"{field.name} is {value!r}; accepted: {', '.join(get_args(hint))}.")
+            if hint is int and (not isinstance(value, int) or isinstance(value, bool)):
+                raise UserError(f"{field.name} is {value!r}; expected a whole number.")
+            if hint is float and not isinstance(value, int | float):
+                raise UserError(f"{field.name} is {value!r}; expected a number.")
+        ranges = {
+            "gamma": (0.0, 1.0),
+            "exploration": (0.0, 1.0),
+            "target_retention": (0.0, 1.0),
+            "learning_rate_decay": (0.0, 1.0),
+            "z_goals": (0.0, 1.0),
+            "z_sums": (0.0, 1.0 - self.z_goals),
+        }
+        for name, (low, high) in ranges.items():
+            if not low <= getattr(self, name) <= high + 1e-9:
+                raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
+        if self.gamma == 1.0:
+            raise UserError("gamma is 1; the successor measure is finite only for gamma < 1.")
+        may_be_zero = {"updates", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):
+                least = 0 if field.name in may_be_zero else 1 if hints[field.name] is int else 1e-12
+                if value < least:
+                    raise UserError(f"{field.name} is {value}; it must be {'at least 0' if not least else 'positive'}.")
+
+    def with_(self, **changes: Any) -> Settings:
+        """These settings with some changed; an unknown name raises."""
+        return replace(self, **_known(changes))
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings by name."""
+        return asdict(self)
+
+
+def _known(names: Mapping[str, Any]) -> dict[str, Any]:
+    accepted = {field.name for field in fields(Settings)}
+    for name in names:
+        if name not in accepted:
+            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(sorted(accepted))}.")
+    return dict(names)
+
+
+def settings_from_json(data: Mapping[str, Any]) -> Settings:
+    """The inverse of `Settings.to_json`; unknown keys raise."""
+    return Settings(**_known(data))
+
+
+FAST: dict[str, Any] = {
+    "updates": 20_000,
+    "learning_rate_decay": 0.5,
+    "target_retention": 0.99,
+    "target_every": 1,
+    "layer_norm": True,
+    "z_sampling": "mixture",
+}
+"""Every difference of preset `fast` from preset `paper`; docs/presets.md says what each buys."""
+
+
+def preset(name: str = "fast", **changes: Any) -> Settings:
+    """The settings of a preset, ``paper`` or ``fast``, with some changed by name."""
+    if name not in ("paper", "fast"):
+        raise UserError(f"There is no preset {name!r}; accepted: fast, paper.")
+    return Settings().with_(**({**FAST, **changes} if name == "fast" else changes))

@@ -1,0 +1,59 @@
+"""Showing how training is getting on: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class TrainingProgress:
+    """A progress display: updates done, updates/s, time left, and the current policy quality where it is known."""
+
+    def __init__(self, total: int, enabled: bool = True, console: Console | None = None, lines: int = 10) -> None:
+        self._console = console or Console(stderr=True)
+        self._total, self._enabled = total, enabled
+        self._started = time.perf_counter()
+        self._line_every, self._next_line = max(1, total // lines), max(1, total // lines)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        if enabled and self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]:.0f} updates/s"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task("training", total=total, rate=0.0, note="")
+
+    def __enter__(self) -> TrainingProgress:
+        self._started = time.perf_counter()
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def show(self, done: int, note: str = "") -> None:
+        """Bring the display up to date."""
+        elapsed = time.perf_counter() - self._started
+        rate = done / max(elapsed, 1e-9)
+        if self._bar:
+            self._bar.update(self._task, completed=done, rate=rate, note=note)
+        elif self._enabled and done >= self._next_line:
+            left = (self._total - done) / max(rate, 1e-9)
+            self._console.print(
+                f"{done:,}/{self._total:,} updates  {rate:.0f} updates/s  {left:.0f} s left  {note}".rstrip(),
+                highlight=False,
+                soft_wrap=True,
+            )
+            self._next_line += self._line_every
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()

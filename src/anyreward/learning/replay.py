@@ -1,0 +1,74 @@
+"""The replay: packed transitions in contiguous tensors. There is no reward column."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyreward.errors import UserError
+
+
+class Transitions(NamedTuple):
+    """Rows of transitions (n, ...): all the learner ever sees of the world."""
+
+    observations: Tensor
+    """(n, packed)"""
+    actions: Tensor
+    """(n,) int64"""
+    next_observations: Tensor
+    """(n, packed)"""
+    terminated: Tensor
+    """(n,) bool; true masks the bootstrap term. Truncation is not recorded: it does not."""
+    features: Tensor
+    """(n, packed features) phi(s, a), what B sees"""
+
+    def at(self, index: Tensor) -> Transitions:
+        """The rows at ``index``, of every column."""
+        return Transitions(*(column[index] for column in self))
+
+
+class Replay:
+    """A ring of the last ``capacity`` transitions; memory is taken as it fills."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.size = 0
+        self.added = 0
+        self._columns: Transitions | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def transitions(self) -> Transitions:
+        """All transitions held, oldest first until the ring wraps around."""
+        if self._columns is None:
+            raise UserError("The replay is empty: collect transitions or load a dataset first.")
+        return Transitions(*(column[: self.size] for column in self._columns))
+
+    def add(self, rows: Transitions) -> None:
+        """Append rows; once full, the oldest make room."""
+        rows = Transitions(*(column[-self.capacity :] for column in rows))
+        n = len(rows.actions)
+        if n == 0:
+            return
+        self._reserve(rows, self.size + n)
+        assert self._columns is not None
+        where = (self.added + torch.arange(n)) % self.capacity
+        for column, new in zip(self._columns, rows, strict=True):
+            column[where] = new.to(column.dtype)
+        self.added += n
+        self.size = min(self.size + n, self.capacity)
+
+    def _reserve(self, like: Transitions, needed: int) -> None:
+        held = 0 if self._columns is None else len(self._columns.actions)
+        if needed <= held or held == self.capacity:
+            return
+        grown = min(self.capacity, max(needed, 2 * held, 4096))
+        fresh = Transitions(*(torch.empty((grown, *column.shape[1:]), dtype=column.dtype) for column in like))
+        if self._columns is not None:
+            for old, new in zip(self._columns, fresh, strict=True):
+                new[: self.size] = old[: self.size]
+        self._columns = fresh

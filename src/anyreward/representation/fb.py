@@ -1,0 +1,57 @@
+"""The representation as a whole: packed observations and features in, F, B, Q and pi_z out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anyreward.representation.encoding import Encoder
+from anyreward.representation.networks import Backward, Forward
+from anyreward.worlds.spaces import Space
+
+
+@dataclass(frozen=True)
+class Representation:
+    """The forward-backward representation: F and B, with the encoders of what they see."""
+
+    observe: Encoder
+    features: Encoder
+    F: nn.Module
+    B: nn.Module
+
+    @torch.no_grad()
+    def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
+        """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
+        F: Tensor = self.F(self.observe(observations), z)
+        return F
+
+    @torch.no_grad()
+    def backward_map(self, features: Tensor) -> Tensor:
+        """B(g), (n, d), of packed features (n, packed)."""
+        B: Tensor = self.B(self.features(features))
+        return B
+
+    def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
+        """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
+        return self.q(observations, z).argmax(1)
+
+    def normalise(self, observations: Tensor, features: Tensor) -> None:
+        """Fold new packed observations and features into the encoders' running statistics."""
+        self.observe.observe(observations)
+        self.features.observe(features)
+
+    def q(self, observations: Tensor, z: Tensor) -> Tensor:
+        """F(s, a, z) . z, (n, A), of packed observations (n, packed) and z (n, d)."""
+        return torch.bmm(self.forward_map(observations, z), z.unsqueeze(2)).squeeze(2)
+
+
+def make_representation(
+    observation_space: Space, feature_space: Space, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool
+) -> Representation:
+    """Fresh networks for a pair of spaces; seed torch before calling."""
+    observe, features = Encoder(observation_space), Encoder(feature_space)
+    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm)
+    B = Backward(features.width, dim, hidden, layers, layer_norm)
+    return Representation(observe, features, F, B)

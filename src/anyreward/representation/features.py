@@ -1,0 +1,123 @@
+"""phi(s, a): what B sees of a transition, and what its columns are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.worlds.spaces import Space, leaves, pack
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """phi, with the space of its values.
+
+    ``kind`` is "observation", "achieved_goal" or "function" (of a batch of observations, to an array (n, k)). With
+    ``include_action`` the features of (s, a) are (phi(s), a), so that B is a function of state and action.
+    """
+
+    kind: str
+    observation_space: Space
+    actions: int
+    include_action: bool = False
+    function: Callable[[Any], Any] | None = None
+    function_width: int = 0
+    names: tuple[str, ...] | None = None
+    table: Array | None = None
+
+    @property
+    def state_space(self) -> Space:
+        """The space of phi(s), without the action."""
+        if self.kind == "achieved_goal":
+            assert isinstance(self.observation_space, gym.spaces.Dict)
+            return self.observation_space["achieved_goal"]
+        if self.kind == "function":
+            return gym.spaces.Box(-np.inf, np.inf, (self.function_width,), np.float32)
+        return self.observation_space
+
+    @property
+    def space(self) -> Space:
+        """The space of phi(s, a)."""
+        if self.include_action:
+            return gym.spaces.Tuple([self.state_space, gym.spaces.Discrete(self.actions)])
+        return self.state_space
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns of `readable`."""
+        width = sum(leaf.packed for leaf in leaves(self.state_space)) if self.table is None else self.table.shape[1]
+        names = self.names or tuple(f"f{i}" for i in range(width))
+        return (*names, "action") if self.include_action else names
+
+    def of(self, observations: Any, packed: Array, actions: Array) -> Array:
+        """(n, packed features) phi(s, a) of a batch of raw observations and the same observations packed."""
+        if self.kind == "achieved_goal":
+            state = pack(self.state_space, observations["achieved_goal"])
+        elif self.kind == "function":
+            state = self._call(observations, len(packed))
+        else:
+            state = packed
+        return np.concatenate([state, actions[:, None]], axis=1, dtype=np.float32) if self.include_action else state
+
+    def readable(self, rows: Array) -> Array:
+        """Packed features (n, packed) as a reward function sees them: categories by their coordinates if known."""
+        rows = np.asarray(rows, dtype=np.float64)
+        if self.table is None:
+            return rows
+        coordinates = self.table[rows[:, 0].astype(int)]
+        return np.concatenate([coordinates, rows[:, 1:]], axis=1)
+
+    def _call(self, observations: Any, n: int) -> Array:
+        if self.function is None:
+            raise UserError(
+                "This agent's features are a function of the observation, and a function is not saved with an agent. "
+                "Pass it again: anyreward.load(folder, features=function)."
+            )
+        values = np.asarray(self.function(observations), dtype=np.float32)
+        if values.ndim != 2 or len(values) != n or (self.function_width and values.shape[1] != self.function_width):
+            width = self.function_width or "k"
+            raise UserError(
+                f"The feature function returned shape {values.shape} for {n} observations; expected ({n}, {width}). "
+                "It must be vectorised: one row of features for each observation."
+            )
+        if not np.isfinite(values).all():
+            raise UserError("The feature function returned NaN or infinity.")
+        return values
+
+
+def feature_map(
+    kind: str | Callable[[Any], Any],
+    observation_space: Space,
+    actions: int,
+    include_action: bool = False,
+    names: tuple[str, ...] | None = None,
+    table: Array | None = None,
+) -> FeatureMap:
+    """The feature map of a setting or a user's function; "auto" takes achieved_goal where the observation has one."""
+    has_goal = isinstance(observation_space, gym.spaces.Dict) and "achieved_goal" in observation_space.spaces
+    if callable(kind):
+        sample = gym.vector.utils.batch_space(observation_space, 2).sample()
+        values = np.asarray(kind(sample))
+        if values.ndim != 2 or len(values) != 2:
+            raise UserError(
+                f"The feature function returned shape {values.shape} for a batch of 2 observations; expected (2, k). "
+                "It must be vectorised: one row of features for each observation."
+            )
+        return FeatureMap("function", observation_space, actions, include_action, kind, values.shape[1])
+    if kind == "auto":
+        kind = "achieved_goal" if has_goal else "observation"
+    if kind == "achieved_goal" and not has_goal:
+        raise UserError(
+            f"features is 'achieved_goal', but the observation space is {observation_space}; that needs a Dict with "
+            "the key 'achieved_goal' (a Gymnasium goal environment). Use 'observation', or give a function."
+        )
+    if kind == "achieved_goal":
+        names, table = None, None  # they describe the observation
+    return FeatureMap(kind, observation_space, actions, include_action, names=names, table=table)

@@ -1,0 +1,78 @@
+"""The task vector z: the distributions it is drawn from in training, and how it is shown to F."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+CAUCHY_SCALE = 0.5
+SUM_SIZES = (2, 3, 4)
+
+
+def preprocess_z(z: Tensor) -> Tensor:
+    """What F sees of z: z / sqrt(1 + |z|^2 / d), bounded by sqrt(d) (Appendix, implementation details)."""
+    d = z.shape[-1]
+    return z / torch.sqrt(1 + z.square().sum(-1, keepdim=True) / d)
+
+
+def cauchy_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
+    """(n, d) the paper's nu: sqrt(d) * u * x / |x| with x normal and u Cauchy of scale 0.5."""
+    u = torch.empty(n, 1).cauchy_(0, CAUCHY_SCALE, generator=generator)
+    return u * sphere_z(n, d, generator)
+
+
+def sphere_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
+    """(n, d) uniform on the sphere of radius sqrt(d)."""
+    x = torch.randn(n, d, generator=generator)
+    return math.sqrt(d) * functional.normalize(x, dim=1)
+
+
+def backward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """(n, d) rows of B (b, d) drawn at random: the z of single goals."""
+    return B[torch.randint(len(B), (n,), generator=generator)]
+
+
+def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """(n, d) sums of two to four rows of B with random signs: the z of goals with others to avoid."""
+    most = max(SUM_SIZES)
+    size = torch.randint(min(SUM_SIZES), most + 1, (n, 1), generator=generator)
+    sign = 2.0 * torch.randint(2, (n, most), generator=generator) - 1.0
+    weight = torch.where(torch.arange(most) < size, sign, 0.0).to(B)  # (n, most)
+    rows = B[torch.randint(len(B), (n, most), generator=generator)]  # (n, most, d)
+    return torch.einsum("nk,nkd->nd", weight, rows)
+
+
+def sample_z(
+    kind: str,
+    n: int,
+    B: Tensor,
+    shares: tuple[float, float] = (0.4, 0.4),
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(n, d) task vectors for a minibatch, in random order of their kinds.
+
+    Args:
+        kind: "cauchy" (the paper), "sphere", or "mixture": Cauchy together with B of replay features.
+        n: how many.
+        B: (b, d) backward embeddings of replay features, no gradient; only the mixture reads its values.
+        shares: of the mixture, the share of single rows of B and of signed sums of rows of B.
+        generator: source of randomness.
+    """
+    d = B.shape[1]
+    if kind == "cauchy":
+        return cauchy_z(n, d, generator).to(B)
+    if kind == "sphere":
+        return sphere_z(n, d, generator).to(B)
+    if kind != "mixture":
+        raise ValueError(f"z sampling is {kind!r}; accepted: cauchy, sphere, mixture")
+    single, sums = round(shares[0] * n), round(shares[1] * n)
+    parts = [
+        backward_z(single, B, generator),
+        backward_sum_z(sums, B, generator),
+        cauchy_z(n - single - sums, d, generator).to(B),
+    ]
+    # The transitions of a minibatch are drawn independently, so which row gets which kind needs no shuffling.
+    return torch.cat(parts)

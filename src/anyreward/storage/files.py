@@ -1,0 +1,48 @@
+"""Writing files so that nothing is ever half-written, and reading them back with their hashes checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from anyreward.errors import UserError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write indented JSON, atomically."""
+    write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a file that is missing or broken is the user's to mend."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"There is no {path.name} in {path.parent}.") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()

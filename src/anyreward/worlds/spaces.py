@@ -1,0 +1,158 @@
+"""Gymnasium spaces as flat numbers: which spaces are supported, and how a batch of their elements is packed.
+
+A *packed* element is the shortest row of numbers that says the same: one number for a Discrete value, all entries of
+a Box. The replay stores packed rows; `representation.encoding` turns them into what the networks see, which agrees
+with `gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from anyreward.errors import UserError
+
+Array = np.ndarray[Any, Any]
+Space = gym.Space[Any]
+
+SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of these"
+
+
+class Leaf(NamedTuple):
+    """A run of packed columns of one kind: ``categories`` for one-hot columns, none for numbers."""
+
+    kind: Literal["one-hot", "number", "binary"]
+    packed: int
+    """How many packed columns it takes."""
+    categories: int = 0
+    """one-hot: the number of categories (one packed column each leaf)."""
+
+
+def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
+    """The leaves of a space in the order of `gymnasium.spaces.flatten`; raises for a space we cannot take."""
+    match space:
+        case spaces.Discrete():
+            yield Leaf("one-hot", 1, int(space.n))
+        case spaces.MultiDiscrete():
+            for n in space.nvec.ravel():
+                yield Leaf("one-hot", 1, int(n))
+        case spaces.MultiBinary():
+            yield Leaf("binary", int(np.prod(space.shape)))
+        case spaces.Box():
+            yield Leaf("number", int(np.prod(space.shape)))
+        case spaces.Tuple():
+            for index, part in enumerate(space.spaces):
+                yield from leaves(part, f"part {index} of {where}")
+        case spaces.Dict():
+            for key, part in space.spaces.items():
+                yield from leaves(part, f"{key!r} of {where}")
+        case _:
+            raise UserError(
+                f"{type(space).__name__} ({where}) is not supported. Supported: {SUPPORTED}. "
+                "Wrap the environment with gymnasium.wrappers.TransformObservation to turn it into one of these."
+            )
+
+
+def pack(space: Space, batch: Any) -> Array:
+    """A batch of elements, (n, ...) at every leaf, as packed rows (n, packed) of float32."""
+    return np.concatenate(list(_pack(space, batch)), axis=1, dtype=np.float32)
+
+
+def _pack(space: Space, batch: Any) -> Iterator[Array]:
+    match space:
+        case spaces.Tuple():
+            for part, values in zip(space.spaces, batch, strict=True):
+                yield from _pack(part, values)
+        case spaces.Dict():
+            for key, part in space.spaces.items():
+                yield from _pack(part, batch[key])
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            values = np.asarray(batch) - space.start
+            yield values.reshape(len(values), -1)
+        case _:
+            values = np.asarray(batch)
+            yield values.reshape(len(values), -1)
+
+
+def is_single(space: Space, element: Any) -> bool:
+    """Whether ``element`` is one element of the space rather than a batch of them; raises when it is neither."""
+    match space:
+        case spaces.Tuple():
+            return is_single(space.spaces[0], element[0])
+        case spaces.Dict():
+            key = next(iter(space.spaces))
+            if not hasattr(element, "keys") or key not in element:
+                raise UserError(
+                    f"Expected a dictionary with the keys {list(space.spaces)}, got {type(element).__name__}."
+                )
+            return is_single(space.spaces[key], element[key])
+    expected, given = space.shape or (), np.shape(element)
+    if given == expected:
+        return True
+    if given[1:] == expected and len(given) == len(expected) + 1:
+        return False
+    raise UserError(
+        f"Expected one element of shape {expected} or a batch of shape (n, *{expected}), got shape {given}."
+    )
+
+
+def as_batch(space: Space, element: Any) -> Any:
+    """One element as a batch of one."""
+    match space:
+        case spaces.Tuple():
+            return tuple(as_batch(part, e) for part, e in zip(space.spaces, element, strict=True))
+        case spaces.Dict():
+            return {key: as_batch(part, element[key]) for key, part in space.spaces.items()}
+    return np.asarray(element)[None]
+
+
+def take(space: Space, batch: Any, index: Any) -> Any:
+    """``batch[index]`` at every leaf."""
+    match space:
+        case spaces.Tuple():
+            return tuple(take(part, b, index) for part, b in zip(space.spaces, batch, strict=True))
+        case spaces.Dict():
+            return {key: take(part, batch[key], index) for key, part in space.spaces.items()}
+    return np.asarray(batch)[index]
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    """What `pack` needs of a space, as JSON (the bounds of a Box are not kept)."""
+    match space:
+        case spaces.Discrete():
+            return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"type": "MultiBinary", "shape": list(space.shape)}
+        case spaces.Box():
+            return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+        case spaces.Tuple():
+            return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
+        case spaces.Dict():
+            return {"type": "Dict", "spaces": [[key, space_to_json(part)] for key, part in space.spaces.items()]}
+    raise UserError(f"{type(space).__name__} is not supported. Supported: {SUPPORTED}.")
+
+
+def space_from_json(data: dict[str, Any]) -> Space:
+    """The inverse of `space_to_json`."""
+    match data["type"]:
+        case "Discrete":
+            return spaces.Discrete(data["n"], start=data["start"])
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(data["nvec"], start=data["start"])
+        case "MultiBinary":
+            return spaces.MultiBinary(data["shape"])
+        case "Box":
+            dtype = np.dtype(data["dtype"])
+            low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            return spaces.Box(low, high, shape=tuple(data["shape"]), dtype=dtype.type)
+        case "Tuple":
+            return spaces.Tuple([space_from_json(part) for part in data["spaces"]])
+        case "Dict":
+            return spaces.Dict([(key, space_from_json(part)) for key, part in data["spaces"]])
+    raise UserError(f"Unknown space type {data['type']!r} in a saved agent; was it written by a newer anyreward?")

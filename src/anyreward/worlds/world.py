@@ -1,0 +1,121 @@
+"""A world: what the rest of the library needs to know of an environment, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from anyreward.errors import UserError
+from anyreward.worlds.spaces import Space
+
+Array = np.ndarray[Any, Any]
+
+NAMED = {"four-rooms": "anyreward/FourRooms-v0"}
+"""Short names of our own worlds."""
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment that can be opened one at a time or many at once.
+
+    ``feature_table`` gives each value of a Discrete observation its readable coordinates (a maze: x and y), so that
+    goals and rewards can speak of them; ``feature_names`` names the columns.
+    """
+
+    name: str
+    observation_space: Space
+    action_space: Space
+    make: Callable[[], gym.Env[Any, Any]]
+    make_vector: Callable[[int], VectorEnv[Any, Any, Any]]
+    feature_names: tuple[str, ...] | None = None
+    feature_table: Array | None = None
+    recipe: dict[str, Any] | None = field(default=None)
+    """How to open this world again ({"id", "kwargs"}); None for an environment given as an object."""
+
+    @property
+    def actions(self) -> int:
+        """The number of actions; raises for an action space that is not Discrete."""
+        return number_of_actions(self.action_space)
+
+
+def number_of_actions(space: Space) -> int:
+    """The size of a Discrete action space; raises for any other."""
+    if not isinstance(space, gym.spaces.Discrete):
+        raise UserError(
+            f"The action space is {type(space).__name__}; supported: Discrete. Wrap the environment so that it offers "
+            "a finite list of actions (gymnasium.wrappers.TransformAction)."
+        )
+    return int(space.n)
+
+
+def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
+    """A world from a short name, a Gymnasium id, a maze drawing in a .txt file, or an environment object."""
+    if isinstance(world, World):
+        return world
+    if isinstance(world, VectorEnv):
+        return _from_vector(world)
+    if isinstance(world, gym.Env):
+        return _from_env(world)
+    if str(world).endswith(".txt"):
+        path = Path(world)
+        if not path.is_file():
+            raise UserError(f"There is no maze drawing at {path}.")
+        return from_id("anyreward/Maze-v0", name=path.stem, drawing=path.read_text(encoding="utf-8"))
+    return from_id(NAMED.get(str(world), str(world)), name=str(world))
+
+
+def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
+    """The world of a Gymnasium id."""
+    try:
+        env = gym.make(identity, **kwargs)
+    except gym.error.Error as error:
+        raise UserError(
+            f"{name or identity!r} is neither one of our worlds ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
+            f"an environment that Gymnasium can make: {error}"
+        ) from error
+    return World(
+        name=name or identity,
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        make=lambda: gym.make(identity, **kwargs),
+        make_vector=lambda n: gym.make_vec(identity, num_envs=n, **kwargs),
+        recipe={"id": identity, "kwargs": kwargs},
+        **_readable(env),
+    )
+
+
+def _from_env(env: gym.Env[Any, Any]) -> World:
+    return World(
+        name=env.spec.id if env.spec else type(env.unwrapped).__name__,
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        make=lambda: env,
+        # one object is one environment: it cannot be multiplied, so collection runs it alone
+        make_vector=lambda n: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
+        **_readable(env),
+    )
+
+
+def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
+    def refuse() -> gym.Env[Any, Any]:
+        raise UserError("This world was given as a vector environment; pass a single environment to act in.")
+
+    return World(
+        name=env.spec.id if env.spec else type(env).__name__,
+        observation_space=env.single_observation_space,
+        action_space=env.single_action_space,
+        make=refuse,
+        make_vector=lambda n: env,
+    )
+
+
+def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    table = getattr(env.unwrapped, "feature_table", None)
+    names = getattr(env.unwrapped, "feature_names", None)
+    return {} if table is None else {"feature_table": np.asarray(table), "feature_names": tuple(names or ())}
