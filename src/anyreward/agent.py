@@ -25,13 +25,13 @@ from anyreward.learning.collect import Collector
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
 from anyreward.learning.presets import Settings, preset, settings_from_json
 from anyreward.learning.progress import TrainingProgress
-from anyreward.learning.replay import Replay
+from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import train as learn
 from anyreward.representation.fb import Representation, make_representation
 from anyreward.representation.features import FeatureMap, feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample, infer_z, reward_values, with_backward
-from anyreward.rewards.reward import Reward
-from anyreward.rewards.trust import Trust, represented
+from anyreward.rewards.reward import Goal, Reward
+from anyreward.rewards.trust import Trust, consistent, lookahead_sample, represented
 from anyreward.storage.files import read_json, sha256, write_atomically, write_json
 from anyreward.storage.metrics import MetricsLog
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
@@ -59,6 +59,8 @@ class Agent:
     action_start: int = 0
     world_name: str = ""
     world_recipe: dict[str, Any] | None = None
+    transitions: Transitions | None = None
+    """Distinct transitions kept for judging answers, where observations are categories."""
     updates: int = 0
     """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
 
@@ -82,17 +84,25 @@ class Agent:
             )
         # Scaling a reward changes no optimal policy, so z may have the size that F knows best.
         scale = size / self.sample.radius if size > 0 else 1.0
-        known = self.representation.features.categorical or not any(hasattr(t, "at") for _, t in target.terms)
-        values = self._values(target, self.sample.rows) if known else None
+        z = (z_R / scale).float()
         return Policy(
             representation=self.representation,
             observation_space=self.features.observation_space,
             action_start=self.action_start,
-            z=(z_R / scale).float(),
+            z=z,
             reward_scale=scale,
-            trust=Trust(None if values is None else represented(values, self.sample)),
+            judge=lambda: self._trust(target, z, scale),
             agent=self.fingerprint,
         )
+
+    def _trust(self, target: Reward, z: Tensor, scale: float) -> Trust:
+        if not self.representation.features.categorical and any(isinstance(t, Goal) for _, t in target.terms):
+            return Trust(None, None)
+        share = represented(self._values(target, self.sample.rows), self.sample)
+        if self.transitions is None:
+            return Trust(share, None)
+        rewards = self._values(target, self.transitions.features) / scale
+        return Trust(share, consistent(self.representation, self.transitions, rewards, z, self.settings.gamma))
 
     def exact_mdp(self) -> FiniteMDP:
         """The finite MDP behind the agent's world; raises where there is none."""
@@ -164,6 +174,8 @@ class Agent:
         tensors["sample.covariance"] = self.sample.covariance
         if self.features.table is not None:
             tensors["feature_table"] = torch.from_numpy(np.asarray(self.features.table, dtype=np.float64))
+        if self.transitions is not None:
+            tensors |= {f"transitions.{name}": column for name, column in self.transitions._asdict().items()}
         for name, module in _modules(self.representation).items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
         return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
@@ -204,15 +216,17 @@ def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Ag
     for name, module in _modules(representation).items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    kept = [tensors.get(f"transitions.{name}") for name in Transitions._fields]
     return Agent(
         representation,
         fm,
         with_backward(representation, tensors["sample.rows"], tensors["sample.weights"]),
         s,
-        config["actions"]["start"],
-        config["world"]["name"],
-        config["world"]["recipe"],
-        config["updates"],
+        action_start=config["actions"]["start"],
+        world_name=config["world"]["name"],
+        world_recipe=config["world"]["recipe"],
+        transitions=Transitions(*kept) if kept[0] is not None else None,  # type: ignore[arg-type]
+        updates=config["updates"],
     )
 
 
@@ -300,7 +314,10 @@ def train(
             env.close()  # an environment object stays its owner's
         if len(replay):
             agent = replace(
-                agent, sample=feature_sample(representation, replay, s.feature_sample, s.seed), updates=done
+                agent,
+                sample=feature_sample(representation, replay, s.feature_sample, s.seed),
+                transitions=lookahead_sample(representation, replay, s.seed),
+                updates=done,
             )
         if out is not None and done:
             agent.save(out, overwrite=True)  # an interrupted run keeps what it has learned

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,12 +50,18 @@ class Policy:
     action_start: int
     z: Tensor
     reward_scale: float
-    trust: Trust
+    judge: Callable[[], Trust]
+    """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @cached_property
+    def trust(self) -> Trust:
+        """How far this answer can be trusted."""
+        return self.judge()
 
     def greedy(self) -> Policy:
         """The same answer, acting by argmax."""

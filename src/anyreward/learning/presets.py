@@ -127,8 +127,7 @@ def settings_from_json(data: Mapping[str, Any]) -> Settings:
 FAST: dict[str, Any] = {
     "updates": 20_000,
     "learning_rate_decay": 0.5,
-    "target_retention": 0.99,
-    "target_every": 1,
+    "target_every": 5,
     "layer_norm": True,
     "z_sampling": "mixture",
 }

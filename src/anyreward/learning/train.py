@@ -11,7 +11,7 @@ from torch import Tensor
 from anyreward.learning.collect import Collector
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import Batch, make_learner, update
+from anyreward.learning.update import Batch, Targets, bellman_targets, make_learner, update
 from anyreward.representation.fb import Representation
 from anyreward.representation.latent import sample_z
 
@@ -30,7 +30,7 @@ def train(
 
     def collect(steps: int, epsilon: float) -> None:
         if collector is not None and steps > 0:
-            draw_z = partial(_behaviour_z, representation, replay, s, explore)
+            draw_z = partial(_draw_z, representation, replay, s, explore)
             rows = collector.collect(steps, epsilon, representation.greedy, draw_z)
             representation.normalise(rows.observations, rows.features)
             replay.add(rows)
@@ -41,16 +41,20 @@ def train(
     done = 0
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
-        for batch in _cycle(representation, replay, s, min(s.updates_per_cycle, s.updates - done), random):
-            learner.set_learning_rate(s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay))
-            metrics = update(
-                learner,
-                batch,
-                lambda B: sample_z(s.z_sampling, len(B), B, (s.z_goals, s.z_sums), random),
-                s.temperature,
-                s.orthonormality,
-            )
-            done += 1
+        end = min(done + s.updates_per_cycle, s.updates)
+        while done < end:
+            # The targets stand still until they move next, so everything up to there is drawn and computed together.
+            n = min(end - done, s.target_every - done % s.target_every)
+            group = _draw(representation, replay, s, n, random)
+            targets = bellman_targets(learner, group, s.temperature)
+            for i in range(n):
+                rows = slice(i * s.batch_size, (i + 1) * s.batch_size)
+                batch = Batch(*(column[rows] for column in group))
+                learner.set_learning_rate(
+                    s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay)
+                )
+                metrics = update(learner, batch, Targets(targets.F_next[rows], targets.B[rows]), s.orthonormality)
+                done += 1
             if done % s.target_every == 0:
                 learner.move_targets(s.target_retention)
         yield done, metrics
@@ -61,33 +65,26 @@ def learning_rate_factor(progress: float, decay: float) -> float:
     return 1.0 if progress <= 1.0 - decay else max((1.0 - progress) / decay, 0.01)
 
 
-def _cycle(
-    representation: Representation, replay: Replay, s: Settings, updates: int, random: torch.Generator
-) -> Iterator[Batch]:
-    """The minibatches of a cycle, drawn and encoded together: the replay does not change within it."""
-    held, b = replay.transitions, s.batch_size
-    rows = held.at(torch.randint(len(replay), (updates * b,), generator=random))
-    other = held.features[torch.randint(len(replay), (updates * b,), generator=random)]
-    whole = Batch(
+def _draw(representation: Representation, replay: Replay, s: Settings, updates: int, random: torch.Generator) -> Batch:
+    """The minibatches of several updates, stacked and encoded (Algorithm 1, lines 15 to 17)."""
+    held, n = replay.transitions, updates * s.batch_size
+    rows = held.at(torch.randint(len(replay), (n,), generator=random))
+    other = held.features[torch.randint(len(replay), (n,), generator=random)]
+    return Batch(
         x=representation.observe(rows.observations),
         actions=rows.actions,
         next_x=representation.observe(rows.next_observations),
         discount=s.gamma * (~rows.terminated).to(torch.float32),
         g=representation.features(rows.features),
         other_g=representation.features(other),
+        z=_draw_z(representation, replay, s, random, n),
     )
-    for i in range(updates):
-        yield Batch(*(column[i * b : (i + 1) * b] for column in whole))
 
 
-def _behaviour_z(
-    representation: Representation, replay: Replay, s: Settings, random: torch.Generator, n: int
-) -> Tensor:
-    """(n, d) one z for each new episode, from the distribution that training uses."""
+def _draw_z(representation: Representation, replay: Replay, s: Settings, random: torch.Generator, n: int) -> Tensor:
+    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own."""
     if s.z_sampling != "mixture" or len(replay) == 0:
-        kind = "cauchy" if s.z_sampling == "mixture" else s.z_sampling
-        return sample_z(kind, n, torch.empty(0, s.dim), generator=random)
-    pool = max(n, 64)  # the shares of the mixture need more than a few z to come out right
-    rows = replay.transitions.features[torch.randint(len(replay), (pool,), generator=random)]
-    z = sample_z("mixture", pool, representation.backward_map(rows), (s.z_goals, s.z_sums), random)
-    return z[torch.randperm(pool, generator=random)[:n]]
+        return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
+    pool = replay.transitions.features[torch.randint(len(replay), (s.batch_size,), generator=random)]
+    B = representation.backward_map(pool)
+    return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)

@@ -1,9 +1,8 @@
-"""One gradient step on F and B (Algorithm 1, lines 15 to 22), and the moving target networks."""
+"""One gradient step on F and B (Algorithm 1, lines 18 to 22), and the moving target networks."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from anyreward.representation.losses import expected_forward, fb_loss, orthonorm
 
 
 class Batch(NamedTuple):
-    """What one update sees, already encoded."""
+    """Encoded rows that updates see: one minibatch (b, ...), or several of them stacked."""
 
     x: Tensor
     """(b, width) observations s_i"""
@@ -28,67 +27,91 @@ class Batch(NamedTuple):
     """(b, features) phi(s_i, a_i)"""
     other_g: Tensor
     """(b, features) phi(s'_j, a'_j) of the second, independent minibatch"""
+    z: Tensor
+    """(b, d) z_i, independent of the second minibatch"""
 
 
-@dataclass
+class Targets(NamedTuple):
+    """The target networks' part of the Bellman loss; constant until the targets move."""
+
+    F_next: Tensor
+    """(b, d) sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i)"""
+    B: Tensor
+    """(b, d) B(s'_j, a'_j)"""
+
+
+@dataclass(frozen=True)
 class Learner:
-    """The networks being learned, their slowly moving targets, and the optimiser over both."""
+    """The networks being learned, their slowly moving targets, and one Adam over both.
+
+    The parameters of F and B are views of one flat vector, and so are the targets': Adam and the moving targets then
+    take one operation each instead of one for every layer.
+    """
 
     F: nn.Module
     B: nn.Module
     F_target: nn.Module
     B_target: nn.Module
+    flat: Tensor
+    """(parameters,) of F and B"""
+    flat_target: Tensor
+    """(parameters,) of the targets"""
     optimiser: torch.optim.Optimizer
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """The parameters that the optimiser moves, F's then B's."""
-        return [*self.F.parameters(), *self.B.parameters()]
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Change Adam's learning rate from here on."""
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate
 
+    @torch.no_grad()
     def move_targets(self, retention: float) -> None:
         """theta- <- alpha theta- + (1 - alpha) theta, for F and B."""
-        online = [parameter.detach() for parameter in self.parameters]
-        target: list[Tensor] = [*self.F_target.parameters(), *self.B_target.parameters()]
-        torch._foreach_lerp_(target, online, 1 - retention)
+        self.flat_target.lerp_(self.flat, 1 - retention)
 
 
 def make_learner(F: nn.Module, B: nn.Module, learning_rate: float) -> Learner:
-    """A learner with targets equal to the networks and one Adam over both."""
-    optimiser = torch.optim.Adam([*F.parameters(), *B.parameters()], lr=learning_rate, fused=True)
+    """A learner of F and B in place, with targets equal to them and one Adam over both."""
     F_target = copy.deepcopy(F).requires_grad_(False)
     B_target = copy.deepcopy(B).requires_grad_(False)
-    return Learner(F, B, F_target, B_target, optimiser)
+    flat = nn.Parameter(_flatten([*F.parameters(), *B.parameters()]))
+    flat.grad = torch.zeros_like(flat)
+    _view_as_parts(flat.grad, [*F.parameters(), *B.parameters()], "grad")
+    flat_target = _flatten([*F_target.parameters(), *B_target.parameters()])
+    optimiser = torch.optim.Adam([flat], lr=learning_rate, fused=True)
+    return Learner(F, B, F_target, B_target, flat, flat_target, optimiser)
 
 
-def update(
-    learner: Learner,
-    batch: Batch,
-    draw_z: Callable[[Tensor], Tensor],
-    temperature: float,
-    orthonormality: float,
-) -> dict[str, Tensor]:
-    """One gradient step on both networks; returns metrics that are still tensors, so that nothing waits for them.
+def _flatten(parameters: list[nn.Parameter]) -> Tensor:
+    """Move parameters into one vector; they become views of it."""
+    flat = torch.cat([parameter.detach().ravel() for parameter in parameters])
+    _view_as_parts(flat, parameters, "data")
+    return flat
 
-    ``draw_z`` is given B(s_i, a_i), (b, d) without gradient, and returns the z_i (b, d). They may depend on the first
-    minibatch, never on the second: the Bellman loss needs (s', a') independent of z and of the transition.
-    """
+
+def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str) -> None:
+    start = 0
+    for parameter in parameters:
+        setattr(parameter, attribute, flat[start : start + parameter.numel()].view_as(parameter))
+        start += parameter.numel()
+
+
+@torch.no_grad()
+def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
+    """The targets of a stack of minibatches at once: larger matrix products, the same numbers."""
+    F_next = expected_forward(learner.F_target(batch.next_x, batch.z), batch.z, temperature)
+    return Targets(F_next, learner.B_target(batch.other_g))
+
+
+def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> dict[str, Tensor]:
+    """One gradient step on both networks; returns metrics that are still tensors, so that nothing waits for them."""
     b = len(batch.actions)
     B_both = learner.B(torch.cat([batch.g, batch.other_g]))  # (2b, d), one pass for both minibatches
     B, B_other = B_both[:b], B_both[b:]
-    with torch.no_grad():
-        z = draw_z(B.detach())  # (b, d)
-        F_next = expected_forward(learner.F_target(batch.next_x, z), z, temperature)  # (b, d)
-        B_target = learner.B_target(batch.other_g)  # (b, d)
-    F_all = learner.F(batch.x, z)  # (b, A, d)
+    F_all = learner.F(batch.x, batch.z)  # (b, A, d)
     F = F_all[torch.arange(b), batch.actions]  # (b, d)
-    bellman = fb_loss(F, B, B_other, F_next, B_target, batch.discount)
+    bellman = fb_loss(F, B, B_other, targets.F_next, targets.B, batch.discount)
     orthonormal = orthonormality_loss(B, B_other)
-    learner.optimiser.zero_grad(set_to_none=True)
+    learner.optimiser.zero_grad(set_to_none=False)  # the gradients are views too: they must stay in place
     (bellman + orthonormality * orthonormal).backward()  # type: ignore[no-untyped-call]
     learner.optimiser.step()
     return {"bellman_loss": bellman.detach(), "orthonormality_loss": orthonormal.detach()}

@@ -48,31 +48,34 @@ def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) 
 def sample_z(
     kind: str,
     n: int,
-    B: Tensor,
+    d: int,
+    B: Tensor | None = None,
     shares: tuple[float, float] = (0.4, 0.4),
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """(n, d) task vectors for a minibatch, in random order of their kinds.
+    """(n, d) task vectors.
 
     Args:
         kind: "cauchy" (the paper), "sphere", or "mixture": Cauchy together with B of replay features.
         n: how many.
-        B: (b, d) backward embeddings of replay features, no gradient; only the mixture reads its values.
-        shares: of the mixture, the share of single rows of B and of signed sums of rows of B.
+        d: their dimension.
+        B: (m, d) backward embeddings of replay features, no gradient, for the mixture.
+        shares: of the mixture, the probability of a single row of B and of a signed sum of rows of B.
         generator: source of randomness.
     """
-    d = B.shape[1]
     if kind == "cauchy":
-        return cauchy_z(n, d, generator).to(B)
+        return cauchy_z(n, d, generator)
     if kind == "sphere":
-        return sphere_z(n, d, generator).to(B)
-    if kind != "mixture":
-        raise ValueError(f"z sampling is {kind!r}; accepted: cauchy, sphere, mixture")
-    single, sums = round(shares[0] * n), round(shares[1] * n)
-    parts = [
-        backward_z(single, B, generator),
-        backward_sum_z(sums, B, generator),
-        cauchy_z(n - single - sums, d, generator).to(B),
-    ]
-    # The transitions of a minibatch are drawn independently, so which row gets which kind needs no shuffling.
-    return torch.cat(parts)
+        return sphere_z(n, d, generator)
+    if kind != "mixture" or B is None:
+        raise ValueError(
+            f"z sampling is {kind!r} with B {'given' if B is not None else 'missing'}; accepted: cauchy, "
+            "sphere, or mixture with B"
+        )
+    choice = torch.rand(n, generator=generator)
+    z = cauchy_z(n, d, generator).to(B)
+    single = choice < shares[0]
+    sums = ~single & (choice < shares[0] + shares[1])
+    z[single] = backward_z(int(single.sum()), B, generator)
+    z[sums] = backward_sum_z(int(sums.sum()), B, generator)
+    return z

@@ -1,0 +1,125 @@
+"""Quality on the four rooms: goals, sums of goals, forbidden cells and dense rewards, against the exact optimum.
+
+python benchmarks/four_rooms.py            # trains both presets, 3 seeds each, then draws
+python benchmarks/four_rooms.py --draw     # only draws, from the committed results
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import anyreward as ar
+from anyreward.acting.evaluate import Scores
+from anyreward.figures.maze import pyplot
+from anyreward.storage.files import write_json
+
+RESULTS = Path(__file__).parent / "results" / "four_rooms"
+UPDATES, DIM, SEEDS, REWARDS = 20_000, 100, (0, 1, 2), 200
+
+
+def families(mdp: ar.FiniteMDP, table: np.ndarray[Any, Any]) -> dict[str, list[ar.Reward]]:
+    """The families of rewards, the same for every agent; ``table`` holds the (x, y) of each cell."""
+    rng = np.random.default_rng(2021)
+    place = table[mdp.observations]  # (S, 2)
+
+    def goals(n: int) -> list[ar.Reward]:
+        return [ar.goal(place[i]) for i in rng.choice(mdp.states, n, replace=False)]
+
+    def dense() -> ar.Reward:
+        by_place = dict(zip(map(tuple, place), rng.standard_normal(mdp.states), strict=True))
+        return ar.reward(lambda g: np.array([by_place[x, y] for x, y in g]), "dense")
+
+    def forbidden() -> ar.Reward:
+        target, *avoid = goals(6)
+        return target - 0.5 * sum(avoid, start=ar.Reward(()))
+
+    return {
+        "one goal": [ar.goal(p) for p in place],
+        "two goals": [sum(goals(2), start=ar.Reward(())) for _ in range(REWARDS)],
+        "three goals": [sum(goals(3), start=ar.Reward(())) for _ in range(REWARDS)],
+        "goal, five forbidden cells": [forbidden() for _ in range(REWARDS)],
+        "dense normal": [dense() for _ in range(REWARDS)],
+    }
+
+
+def summary(values: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Mean, minimum and 5th percentile."""
+    return {"mean": float(values.mean()), "min": float(values.min()), "p5": float(np.percentile(values, 5))}
+
+
+def both(scores: Scores) -> dict[str, dict[str, float]]:
+    """value / optimal value, and the same on the scale 0 = random policy, 1 = optimal."""
+    return {"ratio": summary(scores.ratio), "normalised": summary(scores.normalised)}
+
+
+def run(job: tuple[str, int]) -> None:
+    """Train one preset with one seed, score it, write its result."""
+    preset, seed = job
+    torch.set_num_threads(1)
+    folder = Path("runs") / f"four-rooms-{preset}-{seed}"
+    agent = ar.train("four-rooms", preset_name=preset, updates=UPDATES, dim=DIM, seed=seed, out=folder, overwrite=True)
+    mdp, table = agent.exact_mdp(), agent.features.table
+    assert table is not None
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    result = {
+        "preset": preset,
+        "seed": seed,
+        "updates": UPDATES,
+        "dim": DIM,
+        "fingerprint": agent.fingerprint,
+        "policy quality (z = B(g), all goals)": {
+            "boltzmann, temperature 1": summary(agent.goal_quality(mdp, 1.0).ratio),
+            "greedy": summary(agent.goal_quality(mdp, 0.0).ratio),
+        },
+        "ask (greedy)": {name: both(agent.score(r, mdp)) for name, r in families(mdp, table).items()},
+        "curve": [json.loads(line) for line in lines],
+    }
+    write_json(RESULTS / f"{preset}-seed{seed}.json", result)
+
+
+def draw() -> None:
+    """The curves of both presets, all seeds, from the results on disk; prints the table."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 3, figsize=(12.5, 4.0), layout="constrained", sharey=True)
+    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    keys = {"quality": "Boltzmann, mean", "quality_worst": "Boltzmann, worst goal", "quality_greedy": "greedy, mean"}
+    for preset, colour, style in (("fast", "#0072b2", "-"), ("paper", "#d55e00", "--")):
+        curves = [r["curve"] for r in results if r["preset"] == preset]
+        for axis, (key, title) in zip(axes, keys.items(), strict=True):
+            x = [line["updates"] for line in curves[0]]
+            y = np.array([[line[key] for line in curve] for curve in curves])
+            axis.plot(x, y.mean(0), style, color=colour, label=f"preset {preset}, mean of {len(curves)} seeds")
+            axis.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.2)
+            axis.set(title=title, xlabel="updates", ylim=(0, 1.02))
+            axis.grid(alpha=0.3)
+    axes[0].set_ylabel("policy quality over the 68 goals")
+    axes[2].legend(loc="lower right")
+    figure.suptitle("Four rooms, d = 100: value / optimal value (band: lowest to highest seed)")
+    figure.savefig(RESULTS / "quality.png", dpi=120)
+    for r in results:
+        quality = r["policy quality (z = B(g), all goals)"]
+        soft, greedy = quality["boltzmann, temperature 1"], quality["greedy"]
+        cells = [f"{soft['mean']:.3f}", f"{soft['min']:.3f}", f"{greedy['mean']:.3f}"]
+        for name in r["ask (greedy)"]:
+            for scale in ("ratio", "normalised"):
+                s = r["ask (greedy)"][name][scale]
+                cells.append(f"{s['mean']:.2f} {s['p5']:.2f} {s['min']:.2f}")
+        print(f"| {r['preset']} {r['seed']} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draw", action="store_true")
+    if not parser.parse_args().draw:
+        jobs = [(preset, seed) for preset in ("fast", "paper") for seed in SEEDS]
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            list(pool.map(run, jobs))
+    draw()

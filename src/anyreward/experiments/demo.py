@@ -1,0 +1,86 @@
+"""The demo: train on the four rooms without reward, then answer three rewards never seen."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from anyreward.acting.rollout import rollout
+from anyreward.agent import Agent, train
+from anyreward.figures.maze import MazePanel, draw_maze_panels
+from anyreward.rewards.reward import Goal, Reward, goal
+from anyreward.worlds.maze import Maze
+from anyreward.worlds.world import from_id
+
+UPDATES = 10_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A reward with a name, and where its picture's trajectory starts, as (x, y)."""
+
+    name: str
+    reward: Reward
+    start: tuple[int, int]
+
+
+def demo_tasks() -> list[Task]:
+    """One goal; one goal behind forbidden cells; the nearest of two goals."""
+    forbidden = sum((goal(x, 2) for x in (4, 5, 6)), start=Reward(()))
+    return [
+        Task("reach the goal", goal(9, 9), (1, 1)),
+        Task("reach it, avoid three cells", goal(8, 2) - 0.5 * forbidden, (1, 1)),
+        Task("reach the nearest of two", goal(1, 9) + goal(9, 1), (8, 4)),
+    ]
+
+
+def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path, console: Console) -> None:
+    """Ask every task, print the table, draw the picture."""
+    mdp = agent.exact_mdp()
+    recipe = agent.world_recipe or {}
+    env = from_id(recipe["id"], **recipe["kwargs"]).make()
+    table = Table(title="Rewards never seen in training", title_justify="left")
+    table.add_column("task")
+    for column in ("value", "optimal", "ratio", "trust"):
+        table.add_column(column, justify="right")
+    panels = []
+    for task in tasks:
+        policy = agent.ask(task.reward)
+        scores = agent.score(task.reward, mdp)
+        ratio = scores.ratio[0]
+        table.add_row(
+            task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", f"{ratio:.3f}", str(policy.trust)
+        )
+        start = task.start[1] * maze.width + task.start[0]
+        episode = rollout(policy, env, options={"cell": start})[0]
+        goals = [(weight, term.at) for weight, term in task.reward.terms if isinstance(term, Goal)]
+        panels.append(
+            MazePanel(
+                title=f"{task.name}\n{ratio:.0%} of the optimal value",
+                value=policy.value(maze.free),
+                actions=policy.act(maze.free),
+                path=maze.coordinates[np.asarray(episode.observations)],
+                goals=[(int(x), int(y)) for weight, (x, y) in goals if weight > 0],
+                forbidden=[(int(x), int(y)) for weight, (x, y) in goals if weight < 0],
+            )
+        )
+    console.print(table)
+    draw_maze_panels(maze, panels, figure)
+    console.print(f"Picture: {figure}")
+
+
+def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:
+    """Train, ask, print and draw."""
+    console = Console()
+    console.print("Learning the four rooms without any reward ...")
+    started = time.perf_counter()
+    agent = train("four-rooms", updates=updates, seed=seed, out=out, overwrite=True)
+    console.print(f"Trained in {time.perf_counter() - started:.0f} s.")
+    maze = from_id("anyreward/FourRooms-v0").make().unwrapped.maze  # type: ignore[attr-defined]
+    answer(agent, maze, demo_tasks(), out / "answers.png", console)
+    console.print(f"Agent:   {out}  (ask it more: anyreward ask {out} --goal 9,9)")

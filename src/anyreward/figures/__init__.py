@@ -1,0 +1,1 @@
+"""Drawing only: reads results, never trains."""

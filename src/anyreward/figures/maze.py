@@ -1,0 +1,100 @@
+"""Pictures of answers in a maze: the value as a heatmap, the greedy arrows, and a trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.worlds.maze import Maze
+
+Array = np.ndarray[Any, Any]
+
+_ARROWS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+
+
+@dataclass(frozen=True)
+class MazePanel:
+    """One answer to draw; arrays are indexed by the free cells, in the maze's order."""
+
+    title: str
+    value: Array
+    """(n_free,)"""
+    actions: Array
+    """(n_free,) the greedy action of each cell"""
+    path: Array
+    """(steps, 2) the (x, y) of a trajectory"""
+    goals: Sequence[tuple[int, int]] = ()
+    forbidden: Sequence[tuple[int, int]] = ()
+
+
+def pyplot() -> Any:
+    """Matplotlib's pyplot on a canvas without a screen; an error that says what to install."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise UserError("Drawing needs matplotlib: pip install 'anyreward[figures]'.") from error
+    return pyplot
+
+
+def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, heading: str = "") -> Path:
+    """Draw one panel an answer, side by side, into a PNG."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 5.3), squeeze=False, layout="constrained")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        _draw_panel(plt, figure, axis, maze, panel)
+    if heading:
+        figure.suptitle(heading)
+    entries = {}
+    for axis in axes[0]:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            entries[label] = handle
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) -> None:
+    grid = np.full(maze.cells, np.nan)
+    grid[maze.free] = panel.value
+    colours = plt.get_cmap("viridis").copy()
+    colours.set_bad("#3b3b3b")
+    image = axis.imshow(np.ma.masked_invalid(grid.reshape(maze.height, maze.width)), cmap=colours)
+    figure.colorbar(image, ax=axis, shrink=0.75, label="value (agent's estimate)")
+    x, y = maze.coordinates[maze.free].T
+    moving = panel.actions < len(_ARROWS)
+    dx, dy = _ARROWS[panel.actions[moving]].T
+    # white with a dark rim: readable on both ends of the colour map
+    axis.quiver(
+        x[moving], y[moving], dx, dy, angles="xy", scale_units="xy", scale=2.4, pivot="mid", width=0.009,
+        color="white", edgecolor="black", linewidth=0.5,
+    )  # fmt: skip
+    axis.scatter(x[~moving], y[~moving], s=28, marker="s", color="white", edgecolor="black", label="stay", zorder=3)
+    axis.plot(*panel.path.T, color="#e69f00", linewidth=2.6, zorder=4, label="trajectory")
+    axis.scatter(*panel.path[0], s=90, color="#e69f00", edgecolor="black", zorder=5, label="start")
+    if panel.goals:
+        axis.scatter(
+            *np.array(panel.goals).T, s=190, marker="*", color="#ffffff", edgecolor="black", zorder=6, label="goal"
+        )
+    if panel.forbidden:
+        axis.scatter(
+            *np.array(panel.forbidden).T,
+            s=110,
+            marker="X",
+            color="#d55e00",
+            edgecolor="black",
+            zorder=6,
+            label="forbidden",
+        )
+    axis.set(title=panel.title, xlabel="x", ylabel="y")
+    axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))
+    axis.set_yticks(range(0, maze.height, max(1, maze.height // 11)))
