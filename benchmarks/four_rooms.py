@@ -56,7 +56,7 @@ def summary(values: np.ndarray[Any, Any]) -> dict[str, float]:
 
 
 def both(scores: Scores) -> dict[str, dict[str, float]]:
-    """value / optimal value, and the same on the scale 0 = random policy, 1 = optimal."""
+    """Value / optimal value, and the same on the scale 0 = random policy, 1 = optimal."""
     return {"ratio": summary(scores.ratio), "normalised": summary(scores.normalised)}
 
 

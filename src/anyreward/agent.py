@@ -43,7 +43,9 @@ FORMAT = 1
 MOST_STATES = 1_000
 """Exact evaluation during training stops paying above this many states."""
 MOST_GOALS = 100
-"""Goals looked at by the quality shown during training."""
+"""Goals looked at by the quality shown during training, at most."""
+EVALUATION_WORK = 10**9
+"""Goals times states cubed that one such look may cost."""
 
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
@@ -84,7 +86,7 @@ class Agent:
             )
         # Scaling a reward changes no optimal policy, so z may have the size that F knows best.
         scale = size / self.sample.radius if size > 0 else 1.0
-        z = (z_R / scale).float()
+        z = (z_R / scale).to(self.representation.dtype)
         return Policy(
             representation=self.representation,
             observation_space=self.features.observation_space,
@@ -328,7 +330,8 @@ def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
     """The policy quality shown during training, where the world can be solved exactly."""
     if mdp is None or mdp.states > MOST_STATES:
         return {}
-    goals = np.unique(np.linspace(0, mdp.states - 1, min(mdp.states, MOST_GOALS)).astype(int))
+    most = min(mdp.states, MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
+    goals = np.unique(np.linspace(0, mdp.states - 1, most).astype(int))
     soft, greedy = (
         goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
     )

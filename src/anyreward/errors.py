@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """A mistake in what was asked: says what was given, what is accepted and what to do.
 
     The command line prints its text without a traceback.

@@ -54,7 +54,7 @@ def policy_tables(
     """(n, S, A) pi_z(a|s) for every z of Z (n, d) at every packed observation (S, packed)."""
     n, S = len(Z), len(observations)
     tables = []
-    for z in torch.split(Z.to(torch.float32), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
+    for z in torch.split(Z.to(representation.dtype), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
         rows = representation.q(observations.repeat(len(z), 1), z.repeat_interleave(S, dim=0))
         tables.append(action_probabilities(rows.view(len(z), S, -1), epsilon, temperature))
     return np.asarray(torch.cat(tables).numpy()).reshape(n, S, -1)

@@ -39,8 +39,8 @@ def demo_tasks() -> list[Task]:
     ]
 
 
-def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path, console: Console) -> None:
-    """Ask every task, print the table, draw the picture."""
+def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console) -> None:
+    """Ask every task, print the table, draw the picture if there is a place for it."""
     mdp = agent.exact_mdp()
     recipe = agent.world_recipe or {}
     env = from_id(recipe["id"], **recipe["kwargs"]).make()
@@ -70,8 +70,9 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path, console: C
             )
         )
     console.print(table)
-    draw_maze_panels(maze, panels, figure)
-    console.print(f"Picture: {figure}")
+    if figure is not None:
+        draw_maze_panels(maze, panels, figure)
+        console.print(f"Picture: {figure}")
 
 
 def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:

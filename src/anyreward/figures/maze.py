@@ -66,8 +66,7 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
 def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) -> None:
     grid = np.full(maze.cells, np.nan)
     grid[maze.free] = panel.value
-    colours = plt.get_cmap("viridis").copy()
-    colours.set_bad("#3b3b3b")
+    colours = plt.get_cmap("viridis").with_extremes(bad="#3b3b3b")
     image = axis.imshow(np.ma.masked_invalid(grid.reshape(maze.height, maze.width)), cmap=colours)
     figure.colorbar(image, ax=axis, shrink=0.75, label="value (agent's estimate)")
     x, y = maze.coordinates[maze.free].T

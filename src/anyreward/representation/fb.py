@@ -21,6 +21,11 @@ class Representation:
     F: nn.Module
     B: nn.Module
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number type of the networks."""
+        return next(self.F.parameters()).dtype
+
     @torch.no_grad()
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""

@@ -1,0 +1,214 @@
+"""Learn one representation of a world without reward, then answer any reward at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from anyreward.agent import Agent, load, train
+from anyreward.errors import UserError
+from anyreward.experiments.bench import run_bench
+from anyreward.experiments.demo import Task, answer, run_demo
+from anyreward.learning.presets import Settings, preset
+from anyreward.rewards.reward import Reward, goal
+from anyreward.storage.files import write_json
+from anyreward.worlds.world import from_id
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learn a representation without reward, online in a world or offline from a dataset."""
+
+    source: tyro.conf.Positional[str]
+    """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
+    settings: tyro.conf.OmitArgPrefixes[Settings]
+    preset: Literal["fast", "paper"] = "fast"
+    """Where the settings below start from."""
+    out: Path | None = None
+    """The run folder (default: runs/SOURCE-PRESET-seedSEED)."""
+    overwrite: bool = False
+    """Replace an agent that is in the run folder already."""
+    tensorboard: bool = False
+    """Write TensorBoard events too; metrics.jsonl is always written."""
+
+    def run(self) -> None:
+        """Train and say where the agent is."""
+        name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
+        slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        out = self.out or Path("runs") / f"{slug}-{self.preset}-seed{self.settings.seed}"
+        try:
+            train(self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard)
+        except KeyboardInterrupt:
+            saved = f"what it had learned is in {out}" if (out / "agent.json").exists() else "nothing was saved"
+            raise UserError(f"Stopped; {saved}.") from None
+        print(f"Agent: {out}")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask a trained agent for goals to reach and places to avoid."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The agent's folder."""
+    goal: tuple[str, ...]
+    """Goals to reach: their features, such as 9,9 (x,y of a maze cell); append :2 to weigh one double."""
+    avoid: tuple[str, ...] = ()
+    """Places to avoid, written like goals; each weighs -0.5 unless it says otherwise."""
+    start: str | None = None
+    """Mazes: the cell x,y where the drawn trajectory starts (default: the first free cell)."""
+    figure: Path | None = None
+    """Mazes: write a picture of the answer to this PNG."""
+
+    def run(self) -> None:
+        """Answer, in a table and on request in a picture."""
+        agent = load(self.run_folder)
+        target = sum((_weighted(text, 1.0) for text in self.goal), start=Reward(()))
+        target += sum((-_weighted(text, 0.5) for text in self.avoid), start=Reward(()))
+        policy = agent.ask(target)
+        maze = _maze(agent)
+        if maze is None:
+            if self.figure:
+                raise UserError(f"--figure draws mazes; this agent's world is {agent.world_name or 'not known'}.")
+            print(
+                f"reward  {target}\ntrust   {policy.trust}\n|z_R|   {policy.reward_scale * float(policy.z.norm()):.4g}"
+            )
+            return
+        x, y = maze.coordinates[maze.free[0]] if self.start is None else _numbers(self.start)
+        start = int(y * maze.width + x)
+        if start not in maze.free:
+            raise UserError(f"--start {self.start} is not a free cell of this maze.")
+        answer(agent, maze, [Task(str(target), target, (int(x), int(y)))], self.figure, Console())
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained agent exactly: every state of its finite world as the goal."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The agent's folder."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> None:
+        """Print policy quality for the paper's Boltzmann policy and the greedy one."""
+        agent = load(self.run_folder)
+        mdp = agent.exact_mdp()
+        table = Table(title=f"{agent.world_name}: value / optimal value over {mdp.states} goals", title_justify="left")
+        for column in ("policy", "mean", "5th percentile", "worst"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        figures = {}
+        for name, temperature in (("Boltzmann, temperature 1", 1.0), ("greedy", 0.0)):
+            ratio = agent.goal_quality(mdp, temperature).ratio
+            row = {"mean": ratio.mean(), "p5": np.percentile(ratio, 5), "worst": ratio.min()}
+            figures[name] = {key: float(value) for key, value in row.items()}
+            table.add_row(name, *(f"{value:.3f}" for value in row.values()))
+        Console().print(table)
+        if self.json:
+            write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, "goals": figures})
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed on this machine, on the four rooms; close other programs first."""
+
+    preset: Literal["fast", "paper"] = "fast"
+    """Which preset."""
+    dim: int = 100
+    """d."""
+    updates: int = 20_000
+    """Length of the run for the time to quality."""
+    quality: bool = True
+    """Whether to train until quality 0.9 is reached."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> None:
+        """Measure and print."""
+        result = run_bench(self.preset, self.dim, self.updates, self.quality, lambda line: print(line, file=sys.stderr))
+        print(f"update                      {result.update_ms:.2f} ms")
+        print(f"its matrix products         {result.update_gflop:.3f} GFLOP, {result.peak_gflops:.0f} GFLOP/s at peak")
+        print(f"ratio to them               {result.ratio:.2f}")
+        print(f"environment steps           {result.env_steps_per_second:,.0f}/s")
+        if self.quality:
+            reached = result.seconds_to_quality is not None
+            time = (
+                f"{result.seconds_to_quality:.0f} s, {result.updates_to_quality:,} updates"
+                if reached
+                else "not reached"
+            )
+            print(f"time to quality 0.9         {time}")
+        if self.json:
+            write_json(self.json, result.to_json())
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train on the four rooms in about two minutes, then answer three rewards never seen."""
+
+    out: Path = Path("demo")
+    """Where the agent and the picture go."""
+    updates: int = 10_000
+    """Gradient updates."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    def run(self) -> None:
+        """Run the demo."""
+        run_demo(self.out, self.updates, self.seed)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{text!r} is not a list of numbers; write the features separated by commas, such as 9,9."
+        ) from None
+
+
+def _weighted(text: str, weight: float) -> Reward:
+    place, _, given = text.partition(":")
+    return (_numbers(given)[0] if given else weight) * goal(_numbers(place))
+
+
+def _maze(agent: Agent) -> Any:
+    if agent.world_recipe is None:
+        return None
+    env = from_id(agent.world_recipe["id"], **agent.world_recipe["kwargs"]).make()
+    return getattr(env.unwrapped, "maze", None)
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    # Which preset is asked for decides the defaults that --help shows, so it is looked up before parsing.
+    joined = " ".join(arguments).replace("=", " ").split()
+    named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
+    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast"))
+    commands = Union[  # noqa: UP007 (tyro takes a Union value)
+        Annotated[Train, tyro.conf.subcommand("train", default=start)],
+        Annotated[Ask, tyro.conf.subcommand("ask")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Demo, tyro.conf.subcommand("demo")],
+    ]
+    return tyro.cli(commands, args=arguments, prog="anyreward", description=__doc__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        _parse(sys.argv[1:] if arguments is None else arguments).run()
+    except UserError as error:
+        print(f"anyreward: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("anyreward: stopped.", file=sys.stderr)
+        return 130
+    return 0

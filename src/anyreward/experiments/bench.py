@@ -1,0 +1,138 @@
+"""Speed on this machine: the cost of an update against its matrix products, collection, and time to quality."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from anyreward.acting.evaluate import goal_quality
+from anyreward.learning.collect import Collector
+from anyreward.learning.presets import Settings, preset
+from anyreward.learning.replay import Replay
+from anyreward.learning.train import train
+from anyreward.representation.fb import Representation, make_representation
+from anyreward.representation.features import FeatureMap, feature_map
+from anyreward.theory.finite_mdp import finite_mdp
+from anyreward.worlds.world import World, open_world
+
+QUALITY = 0.9
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What `bench` measured for one preset."""
+
+    preset: str
+    dim: int
+    threads: int
+    update_ms: float
+    """Median over blocks of a cycle; drawing, targets and their moves included, collecting and evaluating not."""
+    update_gflop: float
+    """Floating-point operations of an update's matrix products."""
+    peak_gflops: float
+    """Best rate of a large matrix product, measured beside the updates."""
+    ratio: float
+    """update_ms over the time that its matrix products alone take at that peak."""
+    env_steps_per_second: float
+    """Transitions collected per second with uniform actions."""
+    seconds_to_quality: float | None
+    """Training time, evaluation aside, until the mean quality over all goals is 0.9; None if not reached."""
+    updates_to_quality: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+def _parts(world: World, s: Settings) -> tuple[FeatureMap, Representation, Replay, Collector]:
+    fm = feature_map(s.features, world.observation_space, world.actions)
+    with torch.random.fork_rng():
+        torch.manual_seed(s.seed)
+        representation = make_representation(
+            world.observation_space, fm.space, world.actions, s.dim, s.hidden, s.layers, s.layer_norm
+        )
+    return fm, representation, Replay(s.replay_size), Collector(world.make_vector(s.environments), fm, s.seed)
+
+
+def _peak_gflops(size: int = 1024) -> float:
+    a, out = torch.randn(size, size), torch.empty(size, size)
+    best = np.inf
+    for _ in range(6):
+        started = time.perf_counter()
+        torch.mm(a, a, out=out)
+        best = min(best, time.perf_counter() - started)
+    return float(2 * size**3 / best / 1e9)
+
+
+def bench_updates(world: World, s: Settings, cycles: int = 15) -> tuple[float, float, float]:
+    """(ms per update, GFLOP per update, peak GFLOP/s), the peak measured between the timed cycles."""
+    _, representation, replay, collector = _parts(world, s)
+    replay.add(collector.collect(5_000))
+    s = s.with_(updates=(cycles + 3) * s.updates_per_cycle)
+    learning = train(representation, replay, s)  # offline: nothing but updates
+    with FlopCounterMode(display=False) as counter:
+        next(learning)
+    flop = counter.get_total_flops() / s.updates_per_cycle
+    next(learning)
+    times, peaks = [], []
+    for _ in range(cycles):
+        peaks.append(_peak_gflops())
+        started = time.perf_counter()
+        next(learning)
+        times.append((time.perf_counter() - started) / s.updates_per_cycle * 1e3)
+    return float(np.median(times)), flop / 1e9, float(np.median(peaks))
+
+
+def bench_collecting(world: World, s: Settings, steps: int = 20_000) -> float:
+    """Transitions per second with uniform actions."""
+    *_, collector = _parts(world, s)
+    collector.collect(200)
+    started = time.perf_counter()
+    collector.collect(steps)
+    return steps / (time.perf_counter() - started)
+
+
+def bench_quality(world: World, s: Settings, show: Callable[[str], None]) -> tuple[float | None, int | None]:
+    """(seconds, updates) of training until the mean quality over all goals is reached."""
+    mdp = finite_mdp(world.make(), s.gamma)
+    if mdp is None:
+        return None, None
+    fm, representation, replay, collector = _parts(world, s)
+    spent, started = 0.0, time.perf_counter()
+    for done, _ in train(representation, replay, s, collector):
+        if done % 200 == 0:
+            spent += time.perf_counter() - started
+            quality = goal_quality(representation, fm, mdp).ratio.mean()
+            if done % 1000 == 0:
+                show(f"  {done:,} updates, {spent:.0f} s: quality {quality:.3f}")
+            if quality >= QUALITY:
+                return spent, done
+            started = time.perf_counter()
+    return None, None
+
+
+def run_bench(
+    preset_name: str = "fast",
+    dim: int = 100,
+    updates: int = 20_000,
+    quality: bool = True,
+    show: Callable[[str], None] = lambda _: None,
+) -> BenchResult:
+    """Measure one preset on the four rooms; run it on a quiet machine."""
+    world, s = open_world("four-rooms"), preset(preset_name, dim=dim, updates=updates)
+    show(f"preset {preset_name}, d = {dim}, {torch.get_num_threads()} threads: timing updates ...")
+    ms, gflop, peak = bench_updates(world, s)
+    show("timing collection ...")
+    steps = bench_collecting(world, s)
+    seconds, count = None, None
+    if quality:
+        show(f"training until quality {QUALITY} (at most {updates:,} updates) ...")
+        seconds, count = bench_quality(world, s, show)
+    ratio = ms / (gflop / peak * 1e3)
+    return BenchResult(preset_name, dim, torch.get_num_threads(), ms, gflop, peak, ratio, steps, seconds, count)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import anyreward as ar
+from anyreward.acting.evaluate import policy_tables, score_policies
+from anyreward.acting.policy import action_probabilities
+
+TARGET = ar.goal(2, 8) - 0.5 * ar.goal(5, 2)
+
+
+def test_q_is_f_times_z_and_value_its_maximum(agent: ar.Agent) -> None:
+    policy, cells = agent.ask(TARGET), np.array([12, 13, 24])
+    rows = torch.from_numpy(cells[:, None]).float()
+    F = agent.representation.forward_map(rows, policy.z.expand(3, -1))
+    assert np.allclose(policy.q(cells), policy.reward_scale * (F @ policy.z).numpy(), rtol=1e-5)
+    assert np.allclose(policy.value(cells), policy.q(cells).max(1))
+    assert policy.act(cells).tolist() == policy.q(cells).argmax(1).tolist()
+
+
+def test_one_observation_is_a_batch_of_one(agent: ar.Agent) -> None:
+    policy = agent.ask(TARGET)
+    assert np.allclose(policy.q(24), policy.q([24])[0])
+    assert policy.act(24) == policy.act([24])[0]
+    assert isinstance(policy.act(24), int)
+    assert policy.value(24).shape == ()
+    with pytest.raises(ar.UserError, match="got shape"):
+        policy.act([[1, 2]])
+
+
+def test_actions_follow_their_probabilities(agent: ar.Agent) -> None:
+    cells = np.full(20_000, 24)
+    for policy in (agent.ask(TARGET).epsilon_greedy(0.5), agent.ask(TARGET).boltzmann(1.0)):
+        frequency = np.bincount(policy.seeded(1).act(cells), minlength=5) / len(cells)
+        assert np.allclose(frequency, policy.probabilities(24), atol=0.02)
+        assert policy.seeded(1).act(cells).tolist() == policy.seeded(1).act(cells).tolist()
+    assert agent.ask(TARGET).boltzmann(1.0).greedy().act(24) == agent.ask(TARGET).act(24)
+
+
+def test_probabilities_by_hand() -> None:
+    Q = torch.tensor([[0.0, 2.0, 1.0]])
+    assert torch.allclose(action_probabilities(Q, epsilon=0.3), torch.tensor([[0.1, 0.8, 0.1]], dtype=torch.float64))
+    e = np.exp([0.0, 1.0, 0.5])
+    assert np.allclose(action_probabilities(Q, temperature=2.0)[0], e / e.sum())
+    for bad in (lambda p: p.epsilon_greedy(1.5), lambda p: p.boltzmann(0.0)):
+        with pytest.raises(ar.UserError, match=r"accepted|positive"):
+            bad(ar.train("four-rooms", dim=4, hidden=8, updates=40, progress=False).ask(ar.goal(24)))
+
+
+def test_exact_scores_agree_with_the_policies_one_by_one(agent: ar.Agent) -> None:
+    mdp = agent.exact_mdp()
+    targets = [TARGET, ar.reward(lambda g: np.sin(g[:, 0]))]
+    scores = agent.score(targets, mdp)
+    for i, target in enumerate(targets):
+        policy = agent.ask(target)
+        pi, r = policy.probabilities(mdp.observations), agent.reward_table(target, mdp)
+        assert scores.value[i] == pytest.approx(mdp.policy_value(pi, r).mean())
+        assert scores.optimal[i] == pytest.approx(mdp.optimal_value(r).mean())
+        assert scores.random[i] == pytest.approx(mdp.policy_value(np.full_like(pi, 0.2), r).mean())
+
+
+def test_the_optimal_policy_scores_one() -> None:
+    mdp = ar.finite_mdp(ar.open_world("four-rooms").make(), 0.99)
+    assert mdp is not None
+    r = np.random.default_rng(0).standard_normal((3, mdp.states))
+    Q = mdp.q_value(mdp.optimal_value(r), r)
+    scores = score_policies(mdp, np.eye(5)[Q.argmax(-1)], r)
+    assert np.allclose(scores.ratio, 1)
+    assert np.allclose(scores.normalised, 1)
+
+
+def test_goal_quality_is_the_papers_protocol(agent: ar.Agent) -> None:
+    """Goal by goal: z = B(g), softmax(F.z / 1), mean of V over the states by mean of V*."""
+    mdp, quality = agent.exact_mdp(), agent.goal_quality(temperature=1.0).ratio
+    assert quality.shape == (68,)
+    rows = torch.from_numpy(mdp.observations[:, None]).float()
+    for g in (0, 30, 67):
+        z = agent.representation.backward_map(rows[g : g + 1])
+        pi = policy_tables(agent.representation, rows, z, temperature=1.0)[0]
+        F = agent.representation.forward_map(rows, z.expand(68, -1))
+        assert np.allclose(pi, torch.softmax((F @ z[0]).double(), dim=1).numpy(), atol=1e-6)
+        r = np.eye(68)[g]
+        assert quality[g] == pytest.approx(mdp.policy_value(pi, r).mean() / mdp.optimal_value(r).mean())
+
+
+def test_rollout_plays_whole_episodes(agent: ar.Agent) -> None:
+    env = gym.make("anyreward/FourRooms-v0")
+    episodes = ar.rollout(agent.ask(TARGET), env, episodes=2, seed=1)
+    assert [len(e.actions) for e in episodes] == [50, 50]
+    assert [len(e.observations) for e in episodes] == [51, 51]
+    maze = env.unwrapped.maze
+    for e in episodes:
+        assert all(
+            maze.successors[s, a] == t for s, a, t in zip(e.observations, e.actions, e.observations[1:], strict=False)
+        )
+    lake = gym.make("FrozenLake-v1")
+    assert ar.rollout(ar.RandomPolicy(4), lake, episodes=5)[0].terminated
+    with pytest.raises(ar.UserError, match="at least 1"):
+        ar.rollout(agent.ask(TARGET), env, episodes=0)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from anyreward import UserError
+from anyreward.representation import boltzmann, expected_forward, fb_loss, orthonormality_loss
+
+F = torch.tensor([[1.0, 2.0], [0.0, -1.0]])
+B = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
+B_OTHER = torch.tensor([[1.0, 1.0], [2.0, 0.0]])
+F_NEXT = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
+B_TARGET = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+
+
+def test_fb_loss_by_hand() -> None:
+    # F.B'   = [[3, 2], [-1, 0]];  F_next.B_target = [[0, 1], [1, 3]];  discount 0.5 for row 0 and 0 for row 1
+    # residual = [[3, 1.5], [-1, 0]];  squares 9 + 2.25 + 1 + 0 = 12.25;  1/(2*4) of it = 1.53125
+    # diagonal: F_0.B_0 = 3, F_1.B_1 = -1, mean 1
+    loss = fb_loss(F, B, B_OTHER, F_NEXT, B_TARGET, torch.tensor([0.5, 0.0]))
+    assert loss.item() == pytest.approx(1.53125 - 1.0)
+
+
+def test_fb_loss_is_the_sum_over_all_pairs() -> None:
+    torch.manual_seed(0)
+    b, d = 5, 3
+    f, g, g2, fn, gt = (torch.randn(b, d, dtype=torch.float64) for _ in range(5))
+    discount = torch.rand(b, dtype=torch.float64)
+    total = sum((f[i] @ g2[j] - discount[i] * fn[i] @ gt[j]) ** 2 for i, j in itertools.product(range(b), range(b)))
+    expected = total / (2 * b * b) - sum(f[i] @ g[i] for i in range(b)) / b
+    assert fb_loss(f, g, g2, fn, gt, discount).item() == pytest.approx(float(expected))
+
+
+def test_termination_masks_only_its_own_row() -> None:
+    full = fb_loss(F, B, B_OTHER, F_NEXT, B_TARGET, torch.tensor([0.5, 0.5]))
+    other_target = fb_loss(F, B, B_OTHER, F_NEXT + torch.tensor([[0.0], [7.0]]), B_TARGET, torch.tensor([0.5, 0.0]))
+    masked = fb_loss(F, B, B_OTHER, F_NEXT, B_TARGET, torch.tensor([0.5, 0.0]))
+    assert masked.item() == other_target.item() != full.item()
+
+
+def test_targets_get_no_gradient() -> None:
+    leaves = [t.clone().requires_grad_() for t in (F, B, B_OTHER, F_NEXT, B_TARGET)]
+    fb_loss(*leaves, torch.tensor([0.5, 0.5])).backward()
+    assert all(leaf.grad is not None for leaf in leaves[:3])
+    assert all(leaf.grad is None for leaf in leaves[3:])
+
+
+def test_losses_check_shapes() -> None:
+    with pytest.raises(UserError, match="expected \\(b, d\\)"):
+        fb_loss(F[:, :1], B, B_OTHER, F_NEXT, B_TARGET, torch.ones(2))
+    with pytest.raises(UserError, match="discount"):
+        fb_loss(F, B, B_OTHER, F_NEXT, B_TARGET, torch.ones(2, 1))
+    with pytest.raises(UserError, match="orthonormality_loss"):
+        orthonormality_loss(B, torch.ones(2, 3))
+
+
+def test_orthonormality_loss_by_hand() -> None:
+    # B_i.B'_j = [[3, 6], [2, 2]]: the first term is the mean of their squares, (9 + 36 + 4 + 4) / 4 = 13.25;
+    # the second is the mean of |B_i|^2, (9 + 2) / 2 = 5.5
+    b = B.clone().requires_grad_()
+    other = B_OTHER.clone().requires_grad_()
+    loss = orthonormality_loss(b, other)
+    assert loss.item() == pytest.approx(13.25 - 5.5)
+    loss.backward()
+    # row 0: (3 B'_0 + 6 B'_1) / 4 - B_0 / 2 = (15, 3) / 4 - (1.5, 0);  row 1: (2 B'_0 + 2 B'_1) / 4 - B_1 / 2
+    assert b.grad is not None
+    assert torch.allclose(b.grad, torch.tensor([[2.25, 0.75], [1.0, 0.0]]))
+    assert other.grad is None
+
+
+def test_orthonormality_gradient_is_unbiased() -> None:
+    """Averaged over all pairs of minibatches of a small population, it is the gradient of 1/4 |E[BB^T] - I|^2."""
+    torch.manual_seed(1)
+    n, d, width = 4, 3, 5
+    inputs = torch.randn(n, width, dtype=torch.float64)
+    W = torch.randn(width, d, dtype=torch.float64, requires_grad=True)
+
+    def backward_map(rows: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(rows @ W)
+
+    population = backward_map(inputs)
+    exact = 0.25 * (population.T @ population / n - torch.eye(d, dtype=torch.float64)).square().sum()
+    (expected,) = torch.autograd.grad(exact, W)
+    # two independent minibatches of two rows, drawn with replacement: enumerate all 4^4 of them
+    total, count = torch.zeros_like(W), 0
+    for i, j, k, m in itertools.product(range(n), repeat=4):
+        both = backward_map(inputs[[i, j, k, m]])
+        (gradient,) = torch.autograd.grad(orthonormality_loss(both[:2], both[2:]), W)
+        total, count = total + gradient, count + 1
+    assert torch.allclose(total / count, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_expected_forward_is_the_softmax_average() -> None:
+    torch.manual_seed(2)
+    f, z = torch.randn(4, 3, 2, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+    for i in range(4):
+        q = np.array([float(f[i, a] @ z[i]) for a in range(3)]) / 1.7
+        p = np.exp(q) / np.exp(q).sum()
+        expected = sum(p[a] * f[i, a].numpy() for a in range(3))
+        assert np.allclose(expected_forward(f, z, 1.7)[i], expected)
+
+
+def test_a_low_temperature_is_greedy() -> None:
+    Q = torch.tensor([[1.0, 3.0, 2.0]])
+    assert torch.allclose(boltzmann(Q, 1e-3), torch.tensor([[0.0, 1.0, 0.0]]))
+    assert torch.allclose(boltzmann(Q, 1e6), torch.full((1, 3), 1 / 3), atol=1e-5)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import anyreward as ar
+from anyreward.storage.metrics import read_metrics
+
+from .conftest import TINY
+
+
+class GoalWorld(gym.Env[Any, Any]):
+    """A point on a line, as a Gymnasium goal environment with a mixed observation."""
+
+    observation_space = gym.spaces.Dict(
+        {
+            "achieved_goal": gym.spaces.Box(-10, 10, (1,), np.float64),
+            "observation": gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.MultiBinary(3)]),
+            "speed": gym.spaces.MultiDiscrete([3, 4]),
+        }
+    )
+    action_space = gym.spaces.Discrete(3, start=-1)
+
+    def _observe(self) -> dict[str, Any]:
+        parity = np.int64(abs(int(self.x)) % 2)
+        bits = np.array([parity, 1, 0], dtype=np.int8)
+        return {"achieved_goal": np.array([self.x]), "observation": (parity, bits), "speed": np.array([1, 3])}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x = float(self.np_random.integers(-5, 6))
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action in (-1, 0, 1)
+        self.x = float(np.clip(self.x + action, -10, 10))
+        return self._observe(), 0.0, abs(self.x) == 10, False, {}
+
+
+def test_a_saved_agent_answers_identically(agent: ar.Agent, run_folder: Path, tmp_path: Path) -> None:
+    assert sorted(path.name for path in run_folder.iterdir()) == ["agent.json", "metrics.jsonl", "weights.safetensors"]
+    again = ar.load(agent.save(tmp_path / "copy"))
+    assert again.fingerprint == agent.fingerprint
+    assert again.settings == agent.settings
+    for target in (ar.goal(2, 8) - 0.5 * ar.goal(5, 2), ar.reward(lambda g: -abs(g[:, 0] - 3))):
+        ours, theirs = agent.ask(target), again.ask(target)
+        assert torch.equal(ours.z, theirs.z)
+        assert np.array_equal(ours.q(np.arange(121)), theirs.q(np.arange(121)))
+        assert ours.trust == theirs.trust
+        assert ours.agent == theirs.agent == agent.fingerprint
+
+
+def test_covariance_is_saved_and_right(agent: ar.Agent, run_folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    saved = load_file(run_folder / "weights.safetensors")["sample.covariance"]
+    B = agent.representation.backward_map(agent.sample.rows).double()
+    expected = sum(w * torch.outer(b, b) for w, b in zip(agent.sample.weights, B, strict=True))
+    assert torch.allclose(saved, expected)
+
+
+def test_damaged_folders_are_refused(agent: ar.Agent, tmp_path: Path) -> None:
+    with pytest.raises(ar.UserError, match="no agent folder"):
+        ar.load(tmp_path / "nowhere")
+    with pytest.raises(ar.UserError, match=r"no agent\.json"):
+        ar.load(tmp_path)
+    folder = agent.save(tmp_path / "agent")
+    with pytest.raises(ar.UserError, match="holds an agent already"):
+        agent.save(folder)
+    content = bytearray((folder / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "weights.safetensors").write_bytes(content)
+    with pytest.raises(ar.UserError, match="does not match"):
+        ar.load(folder)
+    agent.save(folder, overwrite=True)
+    config = json.loads((folder / "agent.json").read_text())
+    config["settings"]["learning_speed"] = 3
+    (folder / "agent.json").write_text(json.dumps(config))
+    with pytest.raises(ar.UserError, match="no setting 'learning_speed'"):
+        ar.load(folder)
+
+
+def test_metrics_tell_the_story(run_folder: Path) -> None:
+    metrics = read_metrics(run_folder)
+    assert [line["updates"] for line in metrics] == [80, 160, 200]
+    assert [line["transitions"] for line in metrics] == [400, 800, 1000]
+    assert all(0 <= line["quality_worst"] <= line["quality"] <= 1 for line in metrics)
+    assert "reward" not in " ".join(metrics[0])
+
+
+@pytest.mark.parametrize("source", ["CartPole-v1", "Taxi-v4", "Acrobot-v1", "Blackjack-v1"])
+def test_gymnasium_worlds_train_by_id(source: str, tmp_path: Path) -> None:
+    agent = ar.train(source, out=tmp_path, **{**TINY, "updates": 40})
+    again = ar.load(tmp_path)
+    env = gym.make(source)
+    observation, _ = env.reset(seed=0)
+    target = ar.reward(lambda g: g[:, 0])
+    assert again.ask(target).act(observation) == agent.ask(target).act(observation)
+    assert env.action_space.contains(np.int64(agent.ask(target).act(observation)))
+
+
+def test_environment_objects_single_and_vector() -> None:
+    single = ar.train(GoalWorld(), **TINY)
+    assert single.features.kind == "achieved_goal"
+    assert single.representation.observe.width == 1 + 2 + 3 + 7
+    assert single.representation.features.width == 1
+    vector = gym.vector.SyncVectorEnv([GoalWorld] * 3)
+    agent = ar.train(vector, **TINY)
+    observation, _ = GoalWorld().reset(seed=0)
+    assert agent.ask(ar.goal(4)).act(observation) in (-1, 0, 1)
+    batch, _ = vector.reset(seed=0)
+    assert agent.ask(ar.goal(4)).act(batch).shape == (3,)
+    with pytest.raises(ar.UserError, match="cannot be reopened"):
+        agent.exact_mdp()
+
+
+def test_terminations_are_learned_from() -> None:
+    agent = ar.train(GoalWorld(), **{**TINY, "updates": 40}, warmup_steps=2_000)
+    low, high = agent.sample.rows.min(), agent.sample.rows.max()
+    assert low >= -9  # the end itself has no features: nothing is done there
+    assert high <= 9
+
+
+def test_a_users_feature_function(tmp_path: Path) -> None:
+    agent = ar.train(GoalWorld(), features=lambda o: np.abs(o["achieved_goal"]), out=tmp_path, **TINY)
+    assert agent.features.kind == "function"
+    assert agent.sample.rows.min() >= 0
+    again = ar.load(tmp_path)
+    observation, _ = GoalWorld().reset(seed=0)
+    assert again.ask(ar.goal(4)).act(observation) == agent.ask(ar.goal(4)).act(observation)
+    with pytest.raises(ar.UserError, match=r"expected \(2, k\)"):
+        ar.train(GoalWorld(), features=lambda o: o["achieved_goal"].mean(), **TINY)
+
+
+def test_unsupported_spaces_are_named() -> None:
+    env = GoalWorld()
+    env.action_space = gym.spaces.Box(-1, 1, (2,))
+    with pytest.raises(ar.UserError, match="action space is Box; supported: Discrete"):
+        ar.train(env, **TINY)
+    env = GoalWorld()
+    env.observation_space = gym.spaces.Dict({"words": gym.spaces.Text(5)})
+    with pytest.raises(ar.UserError, match=r"Text .*not supported"):
+        ar.train(env, **TINY)
+    with pytest.raises(ar.UserError, match="'NoSuchWorld-v0' is neither"):
+        ar.train("NoSuchWorld-v0", **TINY)
+    with pytest.raises(ar.UserError, match="features is 'achieved_goal'"):
+        ar.train("CartPole-v1", **TINY, features="achieved_goal")
+
+
+def test_an_existing_agent_is_not_overwritten(run_folder: Path) -> None:
+    before = (run_folder / "weights.safetensors").read_bytes()
+    with pytest.raises(ar.UserError, match="holds an agent already"):
+        ar.train("four-rooms", out=run_folder, **TINY)
+    assert (run_folder / "weights.safetensors").read_bytes() == before
+
+
+def test_an_interrupted_run_keeps_what_it_learned(tmp_path: Path) -> None:
+    class Impatient(GoalWorld):
+        left = 300
+
+        def step(self, action: int) -> Any:
+            Impatient.left -= 1
+            if Impatient.left == 0:
+                raise KeyboardInterrupt
+            return super().step(action)
+
+    with pytest.raises(KeyboardInterrupt):
+        ar.train(Impatient(), out=tmp_path, **TINY)
+    assert 0 < ar.load(tmp_path).updates < 200

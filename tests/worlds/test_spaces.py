@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anyreward import UserError
+from anyreward.representation.encoding import Encoder
+from anyreward.worlds.spaces import as_batch, is_single, leaves, pack, space_from_json, space_to_json, take
+from anyreward.worlds.world import number_of_actions, open_world
+
+shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+basic = st.one_of(
+    st.builds(spaces.Discrete, st.integers(1, 6), start=st.integers(-3, 3)),
+    st.builds(lambda shape: spaces.Box(-2.0, 7.0, shape, np.float32), shapes),
+    st.builds(lambda shape: spaces.Box(-np.inf, np.inf, shape, np.float64), shapes),
+    st.builds(lambda shape: spaces.Box(0, 255, shape, np.uint8), shapes),
+    sizes.map(lambda n: spaces.MultiDiscrete(n, start=[3 * i - 2 for i in range(len(n))])),
+    sizes.map(lambda n: spaces.MultiDiscrete([n, n])),
+    st.builds(spaces.MultiBinary, st.one_of(st.integers(1, 3), st.lists(st.integers(1, 3), min_size=1, max_size=2))),
+)
+nested = st.recursive(
+    basic,
+    lambda part: st.one_of(
+        st.lists(part, min_size=1, max_size=3).map(spaces.Tuple),
+        st.dictionaries(st.sampled_from("abcd"), part, min_size=1, max_size=3).map(spaces.Dict),
+        st.permutations(["z", "a", "m"]).flatmap(
+            lambda keys: st.tuples(part, part, part).map(
+                lambda parts: spaces.Dict(OrderedDict(zip(keys, parts, strict=True)))
+            )
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+def batch_of(space: gym.Space[Any], n: int, seed: int) -> tuple[list[Any], Any]:
+    """Elements of a space, and the same batched by Gymnasium."""
+    space.seed(seed)
+    elements = [space.sample() for _ in range(n)]
+    empty = gym.vector.utils.create_empty_array(space, n)
+    return elements, gym.vector.utils.concatenate(space, elements, empty)
+
+
+def flat(space: gym.Space[Any], elements: list[Any]) -> np.ndarray:
+    return np.stack([np.asarray(spaces.flatten(space, e), dtype=np.float32) for e in elements])
+
+
+@settings(max_examples=80, deadline=None)
+@given(space=nested, n=st.integers(1, 4), seed=st.integers(0, 99))
+def test_encoding_is_gymnasiums_flatten(space: gym.Space[Any], n: int, seed: int) -> None:
+    elements, batch = batch_of(space, n, seed)
+    rows = pack(space, batch)
+    assert rows.dtype == np.float32
+    assert rows.shape == (n, sum(leaf.packed for leaf in leaves(space)))
+    encoder = Encoder(space, normalise=False)
+    encoded = encoder(torch.from_numpy(rows)).numpy()
+    assert encoded.shape == (n, encoder.width) == (n, spaces.flatdim(space))
+    assert np.array_equal(encoded, flat(space, elements))
+
+
+@settings(max_examples=40, deadline=None)
+@given(space=nested, seed=st.integers(0, 99))
+def test_single_elements_batches_and_taking(space: gym.Space[Any], seed: int) -> None:
+    elements, batch = batch_of(space, 3, seed)
+    rows = pack(space, batch)
+    assert is_single(space, elements[0])
+    assert not is_single(space, batch)
+    assert not is_single(space, as_batch(space, elements[0]))
+    for i, element in enumerate(elements):
+        assert np.array_equal(pack(space, as_batch(space, element)), rows[i : i + 1])
+        assert is_single(space, take(space, batch, i))
+        assert np.array_equal(pack(space, as_batch(space, take(space, batch, i))), rows[i : i + 1])
+    assert np.array_equal(pack(space, take(space, batch, np.array([2, 0]))), rows[[2, 0]])
+    assert np.array_equal(pack(space, take(space, batch, slice(1, 3))), rows[1:3])
+
+
+@settings(max_examples=40, deadline=None)
+@given(space=nested, seed=st.integers(0, 99))
+def test_json_round_trip_packs_the_same(space: gym.Space[Any], seed: int) -> None:
+    _, batch = batch_of(space, 3, seed)
+    again = space_from_json(json.loads(json.dumps(space_to_json(space))))
+    assert np.array_equal(pack(again, batch), pack(space, batch))
+    assert list(leaves(again)) == list(leaves(space))
+    assert space_to_json(again) == space_to_json(space)
+
+
+def test_a_box_of_truth_values_survives_json() -> None:
+    space = spaces.Box(0, 1, (2,), np.bool_)
+    again = space_from_json(space_to_json(space))
+    assert (again.shape, again.dtype) == (space.shape, space.dtype)
+
+
+def test_packing_by_hand() -> None:
+    space = spaces.Dict(
+        {"a": spaces.Discrete(3, start=5), "b": spaces.Tuple([spaces.Box(0, 9, (2,)), spaces.MultiBinary(1)])}
+    )
+    batch = {"a": np.array([5, 7]), "b": (np.array([[1.5, 2], [3, 4]]), np.array([[0], [1]]))}
+    assert pack(space, batch).tolist() == [[0, 1.5, 2, 0], [2, 3, 4, 1]]
+    encoded = Encoder(space, normalise=False)(torch.from_numpy(pack(space, batch)))
+    assert encoded.tolist() == [[1, 0, 0, 1.5, 2, 0], [0, 0, 1, 3, 4, 1]]
+
+
+@pytest.mark.parametrize(
+    ("space", "element", "message"),
+    [
+        (spaces.Box(0, 1, (2,)), np.zeros(3), r"shape \(2,\).*got shape \(3,\)"),
+        (spaces.Box(0, 1, (2,)), np.zeros((4, 2, 2)), r"got shape \(4, 2, 2\)"),
+        (spaces.Discrete(3), np.zeros((2, 2)), r"got shape \(2, 2\)"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), 1, r"keys \['a'\], got int"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), {"b": 1}, r"keys \['a'\], got dict"),
+        (spaces.Tuple([spaces.Discrete(2)]), 1, "got int"),
+    ],
+)
+def test_neither_element_nor_batch(space: gym.Space[Any], element: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        is_single(space, element)
+
+
+@pytest.mark.parametrize("name", ["Text", "Graph", "Sequence"])
+def test_unsupported_spaces_are_named_with_their_place(name: str) -> None:
+    bad: gym.Space[Any] = {
+        "Text": spaces.Text(4),
+        "Graph": spaces.Graph(spaces.Discrete(2), None),
+        "Sequence": spaces.Sequence(spaces.Discrete(2)),
+    }[name]
+    supported = "Supported: Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict"
+    with pytest.raises(UserError, match=rf"^{name} .*{supported}"):
+        Encoder(bad)
+    inside = spaces.Dict({"ok": spaces.Discrete(2), "words": spaces.Tuple([spaces.Discrete(2), bad])})
+    with pytest.raises(UserError, match=rf"^{name} \(part 1 of 'words' of the space\).*{supported}"):
+        list(leaves(inside))
+    with pytest.raises(UserError, match=rf"^{name} .*{supported}"):
+        space_to_json(inside)
+
+
+def test_an_unknown_space_in_json() -> None:
+    with pytest.raises(UserError, match="'Torus'"):
+        space_from_json({"type": "Torus"})
+
+
+def test_only_discrete_actions() -> None:
+    assert number_of_actions(spaces.Discrete(7, start=2)) == 7
+    with pytest.raises(UserError, match=r"action space is Box; supported: Discrete"):
+        number_of_actions(spaces.Box(-1, 1, (2,)))
+    with pytest.raises(UserError, match="MultiDiscrete"):
+        number_of_actions(spaces.MultiDiscrete([2, 2]))
+    with pytest.raises(UserError, match="action space is Box"):
+        _ = open_world("Pendulum-v1").actions
