@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from anyreward.worlds.world import number_of_actions
 
 Array = np.ndarray[Any, Any]
 
+KEYS = ("observations", "actions", "next_observations", "terminations", "n_states", "n_actions")
 NPZ_KEYS = """\
   observations       (n, ...) numbers, or (n,) whole numbers for states 0, 1, 2, ...
   actions            (n,) whole numbers from 0
@@ -79,18 +81,25 @@ def _read_npz(path: Path) -> Dataset:
     if not path.is_file():
         raise UserError(f"There is no dataset at {path}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            data = {key: file[key] for key in file.files if key not in ("rewards", "reward")}
-    except (ValueError, OSError) as error:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            data = {key: file[key] for key in file.files if key in KEYS}
+    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable .npz of plain arrays: {error}") from error
     missing = [key for key in ("observations", "actions", "next_observations") if key not in data]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(data))}. Keys:\n{NPZ_KEYS}")
+    if data["actions"].ndim != 1:
+        raise UserError(f"actions of {path} has shape {data['actions'].shape}; expected (n,) whole numbers from 0.")
     n = len(data["actions"])
     data.setdefault("terminations", np.zeros(n, dtype=bool))
     for key in ("observations", "next_observations", "terminations"):
         if len(data[key]) != n:
             raise UserError(f"{key} of {path} has {len(data[key])} rows, actions has {n}; they must be equal.")
+    if data["terminations"].ndim != 1:
+        raise UserError(f"terminations of {path} has shape {data['terminations'].shape}; expected ({n},).")
+    for key in ("observations", "next_observations"):
+        if data[key].dtype.kind not in "biuf":
+            raise UserError(f"{key} of {path} has type {data[key].dtype}; expected numbers.")
     if n == 0:
         raise UserError(f"{path} holds no transitions.")
     if data["observations"].shape != data["next_observations"].shape:
@@ -108,6 +117,8 @@ def _read_npz(path: Path) -> Dataset:
     observations, following = data["observations"], data["next_observations"]
     space: Space
     if observations.ndim == 1 and observations.dtype.kind in "iu":
+        if following.dtype.kind not in "iu":
+            raise UserError(f"next_observations of {path} has type {following.dtype}, observations holds states.")
         largest = int(max(observations.max(), following.max()))
         n_states = int(data.get("n_states", largest + 1))
         if largest >= n_states or min(observations.min(), following.min()) < 0:

@@ -79,7 +79,9 @@ class Settings:
                 raise UserError(f"{field.name} is {value!r}; accepted: {', '.join(get_args(hint))}.")
             if hint is int and (not isinstance(value, int) or isinstance(value, bool)):
                 raise UserError(f"{field.name} is {value!r}; expected a whole number.")
-            if hint is float and not isinstance(value, int | float):
+            if hint is bool and not isinstance(value, bool):
+                raise UserError(f"{field.name} is {value!r}; accepted: True, False.")
+            if hint is float and (not isinstance(value, int | float) or isinstance(value, bool)):
                 raise UserError(f"{field.name} is {value!r}; expected a number.")
         ranges = {
             "gamma": (0.0, 1.0),
@@ -99,7 +101,7 @@ class Settings:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):
                 least = 0 if field.name in may_be_zero else 1 if hints[field.name] is int else 1e-12
-                if value < least:
+                if not least <= value < float("inf"):
                     raise UserError(f"{field.name} is {value}; it must be {'at least 0' if not least else 'positive'}.")
 
     def with_(self, **changes: Any) -> Settings:

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
+from anyreward.worlds.maze import Maze
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +30,7 @@ class FiniteMDP:
     def __post_init__(self) -> None:
         if self.P.ndim != 3 or self.P.shape[0] != self.P.shape[2]:
             raise UserError(f"P has shape {self.P.shape}; expected (states, actions, states).")
-        if (self.P < 0).any() or (self.P.sum(-1) > 1 + 1e-9).any():
+        if not ((self.P >= 0).all() and (self.P.sum(-1) <= 1 + 1e-9).all()):
             raise UserError("P must hold probabilities: no negative entry and no row with a sum above one.")
         if not 0 < self.gamma < 1:
             raise UserError(f"gamma is {self.gamma}; expected 0 < gamma < 1.")
@@ -61,13 +62,14 @@ class FiniteMDP:
     def optimal_value(self, r: Array) -> Array:
         """(..., S) V* for rewards r, (..., S) or (..., S, A), by policy iteration: exact up to rounding."""
         r = self._state_action(r)
+        scale = np.abs(r).max((-2, -1), keepdims=True)[..., 0] if r.size else 1.0  # (..., 1)
         choice = r.argmax(-1)  # (..., S)
         for _ in range(10_000):
             pi = np.eye(self.actions)[choice]
             Q = self.q_value(self.policy_value(pi, r), r)
             current = np.take_along_axis(Q, choice[..., None], -1)[..., 0]
             # switch only for a real gain: rounding must not make two equal actions take turns
-            better = Q.max(-1) > current + 1e-10 * np.maximum(1.0, np.abs(current))
+            better = Q.max(-1) > current + 1e-10 * np.maximum(scale, np.abs(current))
             if not better.any():
                 return np.asarray(current)
             choice = np.where(better, Q.argmax(-1), choice)
@@ -96,7 +98,7 @@ def finite_mdp(env: gym.Env[Any, Any], gamma: float) -> FiniteMDP | None:
     """The exact MDP behind an environment, if it shows one: our mazes, or a toy-text table ``P``; else None."""
     base = env.unwrapped
     maze = getattr(base, "maze", None)
-    if maze is not None:
+    if isinstance(maze, Maze):
         return FiniteMDP(maze.transitions, gamma, maze.free)
     table = getattr(base, "P", None)
     if isinstance(table, dict) and isinstance(env.observation_space, gym.spaces.Discrete):

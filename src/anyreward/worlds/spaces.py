@@ -82,6 +82,8 @@ def is_single(space: Space, element: Any) -> bool:
     """Whether ``element`` is one element of the space rather than a batch of them; raises when it is neither."""
     match space:
         case spaces.Tuple():
+            if not isinstance(element, tuple | list) or len(element) != len(space.spaces):
+                raise UserError(f"Expected a tuple of {len(space.spaces)} parts, got {type(element).__name__}.")
             return is_single(space.spaces[0], element[0])
         case spaces.Dict():
             key = next(iter(space.spaces))
@@ -149,6 +151,8 @@ def space_from_json(data: dict[str, Any]) -> Space:
             return spaces.MultiBinary(data["shape"])
         case "Box":
             dtype = np.dtype(data["dtype"])
+            if dtype.kind == "b":
+                return spaces.Box(0, 1, shape=tuple(data["shape"]), dtype=dtype.type)
             low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             return spaces.Box(low, high, shape=tuple(data["shape"]), dtype=dtype.type)
         case "Tuple":

@@ -1,0 +1,96 @@
+"""Worlds that are not ours: train reward-free, then ask for the environment's own reward and play.
+
+    python benchmarks/gymnasium_worlds.py
+
+FrozenLake pays 1 on entering the goal: as a function of state and action, the probability that the action leads there.
+CartPole pays 1 for every step: the constant 1, with termination ending the sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import anyreward as ar
+from anyreward.storage.files import write_json
+
+RESULTS = Path(__file__).parent / "results" / "gymnasium_worlds.json"
+SEEDS = (0, 1, 2)
+
+
+def frozen_lake_reward() -> ar.Reward:
+    """The expected reward of each state and action, from the environment's own table."""
+    table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]
+    r = np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
+    return ar.reward(lambda g: r[g[:, 0].astype(int), g[:, 1].astype(int)], "FrozenLake's own reward")
+
+
+def cart_pole_reward() -> ar.Reward:
+    """One for every step."""
+    return ar.reward(lambda g: np.ones(len(g)), "CartPole's own reward")
+
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "FrozenLake-v1": {
+        "reward": frozen_lake_reward,
+        "settings": {"dim": 64, "updates": 10_000, "gamma": 0.99, "features_include_action": True},
+        "episodes": 1_000,
+        "best known": "0.74: the optimal policy of the exact MDP, cut at 100 steps",
+    },
+    "CartPole-v1": {
+        "reward": cart_pole_reward,
+        "settings": {"dim": 50, "updates": 10_000, "gamma": 0.98, "exploration": 0.3, "learning_rate": 5e-4},
+        "episodes": 100,
+        "best known": "500, the time limit",
+    },
+}
+
+
+def returns(policy: Any, name: str, episodes: int) -> dict[str, float]:
+    """Mean return over whole episodes, with its standard error."""
+    totals = np.array([e.total for e in ar.rollout(policy, gym.make(name), episodes, seed=1_000)])
+    return {"mean": float(totals.mean()), "standard error": float(totals.std(ddof=1) / np.sqrt(episodes))}
+
+
+def best_of_frozen_lake(episodes: int) -> dict[str, float]:
+    """The return of the undiscounted optimum's policy, played for as many episodes."""
+    mdp = ar.finite_mdp(gym.make("FrozenLake-v1"), 0.9999)
+    assert mdp is not None
+    table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]
+    r = np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
+    actions = mdp.q_value(mdp.optimal_value(r), r).argmax(-1)
+
+    class Optimal:
+        def act(self, observation: Any) -> int:
+            return int(actions[observation])
+
+    return returns(Optimal(), "FrozenLake-v1", episodes)
+
+
+def main(worlds: list[str]) -> None:
+    """Train, ask, play, write."""
+    results: dict[str, Any] = {}
+    for name in worlds:
+        spec = WORLDS[name]
+        row: dict[str, Any] = {"settings": spec["settings"], "best known": spec["best known"], "seeds": {}}
+        actions = int(gym.make(name).action_space.n)  # type: ignore[attr-defined]
+        row["random policy"] = returns(ar.RandomPolicy(actions, seed=5), name, spec["episodes"])
+        if name == "FrozenLake-v1":
+            row["optimal policy, played"] = best_of_frozen_lake(spec["episodes"])
+        for seed in SEEDS:
+            agent = ar.train(name, seed=seed, **spec["settings"])
+            policy = agent.ask(spec["reward"]())
+            row["seeds"][str(seed)] = returns(policy, name, spec["episodes"]) | {"trust": policy.trust.score}
+            print(name, seed, row["seeds"][str(seed)], flush=True)
+        results[name] = row
+    write_json(RESULTS, results)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("worlds", nargs="*", default=list(WORLDS))
+    main(parser.parse_args().worlds)
