@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 ORDER = [
-    "errors", "storage", "worlds", "theory", "representation", "learning", "rewards", "acting", "agent",
+    "errors", "storage", "worlds", "theory", "representation", "learning", "rewards", "acting", "agent", "training",
     "figures", "experiments", "cli",
 ]  # fmt: skip
 PACKAGE = Path(__file__).parent.parent / "src" / "anyreward"

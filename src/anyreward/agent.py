@@ -1,19 +1,16 @@
-"""What a user holds: a trained representation that answers rewards, and `train`, which makes one."""
+"""What a user holds: a trained representation that answers rewards, saved and loaded as one folder."""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -21,33 +18,20 @@ from torch import Tensor
 from anyreward.acting.evaluate import Scores, goal_quality, policy_tables, score_policies, state_features
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
-from anyreward.learning.collect import Collector
-from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
-from anyreward.learning.presets import Settings, preset, settings_from_json
-from anyreward.learning.progress import TrainingProgress
-from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.train import train as learn
+from anyreward.learning.presets import Settings, settings_from_json
+from anyreward.learning.replay import Transitions
 from anyreward.representation.fb import Representation, make_representation
-from anyreward.representation.features import FeatureMap, feature_map
-from anyreward.rewards.inference import FeatureSample, feature_sample, infer_z, reward_values, with_backward
+from anyreward.representation.features import FeatureMap
+from anyreward.rewards.inference import FeatureSample, infer_z, reward_values, with_backward
 from anyreward.rewards.reward import Goal, Reward
-from anyreward.rewards.trust import Trust, consistent, lookahead_sample, represented
+from anyreward.rewards.trust import Trust, consistent, represented
 from anyreward.storage.files import read_json, sha256, write_atomically, write_json
-from anyreward.storage.metrics import MetricsLog
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.spaces import pack, space_from_json, space_to_json
-from anyreward.worlds.world import World, from_id, number_of_actions, open_world
+from anyreward.worlds.world import from_id
 
 FORMAT = 1
 """Version of the agent folder."""
-MOST_STATES = 1_000
-"""Exact evaluation during training stops paying above this many states."""
-MOST_GOALS = 100
-"""Goals looked at by the quality shown during training, at most."""
-EVALUATION_WORK = 10**9
-"""Goals times states cubed that one such look may cost."""
-
-Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -230,113 +214,3 @@ def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Ag
         transitions=Transitions(*kept) if kept[0] is not None else None,  # type: ignore[arg-type]
         updates=config["updates"],
     )
-
-
-def train(
-    source: Source,
-    *,
-    preset_name: str = "fast",
-    settings: Settings | None = None,
-    features: str | Callable[[Any], Any] | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    progress: bool = True,
-    tensorboard: bool = False,
-    **changes: Any,
-) -> Agent:
-    """Learn a representation without reward, online in a world or offline from a dataset.
-
-    Args:
-        source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
-            or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
-        preset_name: ``fast`` or ``paper``.
-        settings: all settings at once, instead of a preset.
-        features: phi, if not as in the settings: a vectorised function of a batch of observations.
-        out: the run folder, for metrics.jsonl and the saved agent; nothing is written without it.
-        overwrite: whether ``out`` may hold an agent already.
-        progress: whether to show progress.
-        tensorboard: whether to write TensorBoard events to the run folder too.
-        changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
-    """
-    s = (settings or preset(preset_name)).with_(**changes)
-    if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
-        raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
-    world = None if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
-    data = open_dataset(source) if is_dataset(source) else None  # type: ignore[arg-type]
-    place: World | Dataset = world or data  # type: ignore[assignment]
-    actions = number_of_actions(place.action_space)
-    fm = feature_map(
-        features or s.features,
-        place.observation_space,
-        actions,
-        s.features_include_action,
-        world.feature_names if world else None,
-        world.feature_table if world else None,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(s.seed)
-        representation = make_representation(
-            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm
-        )
-    replay = Replay(s.replay_size)
-    if data is not None:
-        replay.add(data.transitions(fm))
-    agent = Agent(
-        representation,
-        fm,
-        sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0)),
-        settings=s,
-        action_start=int(place.action_space.start),  # type: ignore[attr-defined]
-        world_name=place.name,
-        world_recipe=world.recipe if world else None,
-    )
-    mdp = finite_mdp(world.make(), s.gamma) if world is not None and world.recipe else None
-    done = 0
-    log = MetricsLog(Path(out), tensorboard) if out is not None else None
-    env = world.make_vector(s.environments) if world else None
-    try:
-        collector = Collector(env, fm, s.seed) if env is not None else None
-        with TrainingProgress(s.updates, progress) as bar:
-            trained, note, last = 0.0, "", {}
-            clock = time.perf_counter()
-            for done, losses in learn(representation, replay, s, collector):
-                if done // s.evaluate_every > (done - s.updates_per_cycle) // s.evaluate_every or done == s.updates:
-                    trained += time.perf_counter() - clock
-                    last = {"updates": done, "seconds": trained, "transitions": replay.added}
-                    last |= {name: float(value) for name, value in losses.items()} | _quality(agent, mdp)
-                    note = f"quality {last['quality']:.3f}" if "quality" in last else f"loss {last['bellman_loss']:.3g}"
-                    if log:
-                        log.write(last)
-                    clock = time.perf_counter()
-                bar.show(done, note)
-    finally:
-        if log:
-            log.__exit__(None, None, None)
-        if env is not None and world is not None and world.recipe:
-            env.close()  # an environment object stays its owner's
-        if len(replay):
-            agent = replace(
-                agent,
-                sample=feature_sample(representation, replay, s.feature_sample, s.seed),
-                transitions=lookahead_sample(representation, replay, s.seed),
-                updates=done,
-            )
-        if out is not None and done:
-            agent.save(out, overwrite=True)  # an interrupted run keeps what it has learned
-    return agent
-
-
-def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
-    """The policy quality shown during training, where the world can be solved exactly."""
-    if mdp is None or mdp.states > MOST_STATES:
-        return {}
-    most = min(mdp.states, MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
-    goals = np.unique(np.linspace(0, mdp.states - 1, most).astype(int))
-    soft, greedy = (
-        goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
-    )
-    return {
-        "quality": float(soft.mean()),
-        "quality_worst": float(soft.min()),
-        "quality_greedy": float(greedy.mean()),
-    }

@@ -13,13 +13,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from anyreward.agent import Agent, load, train
+from anyreward.agent import Agent, load
 from anyreward.errors import UserError
 from anyreward.experiments.bench import run_bench
 from anyreward.experiments.demo import Task, answer, run_demo
 from anyreward.learning.presets import Settings, preset
 from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
+from anyreward.training import train
 from anyreward.worlds.world import from_id
 
 

@@ -20,10 +20,10 @@ def weights(agent: ar.Agent) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("preset", ["fast", "paper"])
 def test_same_seed_same_hash(preset: str) -> None:
-    first = ar.train("four-rooms", preset_name=preset, seed=3, **SMALL)
+    first = ar.train("four-rooms", preset=preset, seed=3, **SMALL)
     torch.randn(7)  # the state of torch's own generator must not matter
-    second = ar.train("four-rooms", preset_name=preset, seed=3, **SMALL)
-    other = ar.train("four-rooms", preset_name=preset, seed=4, **SMALL)
+    second = ar.train("four-rooms", preset=preset, seed=3, **SMALL)
+    other = ar.train("four-rooms", preset=preset, seed=4, **SMALL)
     assert first.fingerprint == second.fingerprint != other.fingerprint
 
 

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from anyreward.acting.rollout import rollout
-from anyreward.agent import Agent, train
+from anyreward.agent import Agent
 from anyreward.figures.maze import MazePanel, draw_maze_panels
 from anyreward.rewards.reward import Goal, Reward, goal
+from anyreward.training import train
 from anyreward.worlds.maze import Maze
 from anyreward.worlds.world import from_id
 

@@ -111,7 +111,7 @@ def _read_npz(path: Path) -> Dataset:
             f"actions of {path} has shape {actions.shape} and type {actions.dtype}; expected (n,) whole numbers from "
             "0. Continuous actions are not supported."
         )
-    n_actions = int(data.get("n_actions", actions.max() + 1))
+    n_actions = _scalar(data, "n_actions", int(actions.max()) + 1)
     if actions.max() >= n_actions:
         raise UserError(f"n_actions of {path} is {n_actions}, but an action {actions.max()} occurs.")
     observations, following = data["observations"], data["next_observations"]
@@ -120,7 +120,7 @@ def _read_npz(path: Path) -> Dataset:
         if following.dtype.kind not in "iu":
             raise UserError(f"next_observations of {path} has type {following.dtype}, observations holds states.")
         largest = int(max(observations.max(), following.max()))
-        n_states = int(data.get("n_states", largest + 1))
+        n_states = _scalar(data, "n_states", largest + 1)
         if largest >= n_states or min(observations.min(), following.min()) < 0:
             raise UserError(f"observations of {path} must be states from 0 to n_states - 1 = {n_states - 1}.")
         space = gym.spaces.Discrete(n_states)
@@ -131,6 +131,13 @@ def _read_npz(path: Path) -> Dataset:
     return Dataset(
         path.stem, space, gym.spaces.Discrete(n_actions), observations, actions, following, data["terminations"]
     )
+
+
+def _scalar(data: dict[str, Array], key: str, default: int) -> int:
+    value = data.get(key, np.asarray(default))
+    if value.size != 1:
+        raise UserError(f"{key} has shape {value.shape}; expected one whole number.")
+    return int(value.reshape(()))
 
 
 def _read_minari(source: str) -> Dataset:

@@ -84,7 +84,6 @@ class Settings:
             if hint is float and (not isinstance(value, int | float) or isinstance(value, bool)):
                 raise UserError(f"{field.name} is {value!r}; expected a number.")
         ranges = {
-            "gamma": (0.0, 1.0),
             "exploration": (0.0, 1.0),
             "target_retention": (0.0, 1.0),
             "learning_rate_decay": (0.0, 1.0),
@@ -94,9 +93,11 @@ class Settings:
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high + 1e-9:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
-        if self.gamma == 1.0:
-            raise UserError("gamma is 1; the successor measure is finite only for gamma < 1.")
-        may_be_zero = {"updates", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
+        if not 0 < self.gamma < 1:
+            raise UserError(
+                f"gamma is {self.gamma}; accepted: above 0 and below 1 (the successor measure is infinite at 1)."
+            )
+        may_be_zero = {"gamma", "updates", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):

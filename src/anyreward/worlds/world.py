@@ -74,7 +74,7 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
     """The world of a Gymnasium id."""
     try:
         env = gym.make(identity, **kwargs)
-    except gym.error.Error as error:
+    except (gym.error.Error, ImportError) as error:
         raise UserError(
             f"{name or identity!r} is neither one of our worlds ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
             f"an environment that Gymnasium can make: {error}"

@@ -1,0 +1,173 @@
+"""`train`: from a world or a dataset to an agent, with progress, metrics and a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from anyreward.acting.evaluate import goal_quality
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.learning.collect import Collector
+from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.presets import Settings
+from anyreward.learning.presets import preset as settings_of
+from anyreward.learning.progress import TrainingProgress
+from anyreward.learning.replay import Replay
+from anyreward.learning.train import train as learn
+from anyreward.representation.fb import make_representation
+from anyreward.representation.features import feature_map
+from anyreward.rewards.inference import FeatureSample, feature_sample
+from anyreward.rewards.trust import lookahead_sample
+from anyreward.storage.metrics import MetricsLog
+from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
+from anyreward.worlds.world import World, number_of_actions, open_world
+
+MOST_STATES = 1_000
+"""Exact evaluation during training stops paying above this many states."""
+MOST_GOALS = 100
+"""Goals looked at by the quality shown during training, at most."""
+EVALUATION_WORK = 10**9
+"""Goals times states cubed that one such look may cost."""
+
+Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+
+def train(
+    source: Source,
+    *,
+    preset: str = "fast",
+    settings: Settings | None = None,
+    features: str | Callable[[Any], Any] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+    **changes: Any,
+) -> Agent:
+    """Learn a representation without reward, online in a world or offline from a dataset.
+
+    Args:
+        source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
+            or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
+        preset: ``fast`` or ``paper``.
+        settings: all settings at once, instead of a preset.
+        features: phi, if not as in the settings: a vectorised function of a batch of observations.
+        out: the run folder, for metrics.jsonl and the saved agent; nothing is written without it.
+        overwrite: whether ``out`` may hold an agent already.
+        progress: whether to show progress.
+        tensorboard: whether to write TensorBoard events to the run folder too.
+        changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
+    """
+    s = (settings or settings_of(preset)).with_(**changes)
+    if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
+        raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
+    if tensorboard and out is None:
+        raise UserError("TensorBoard events need a run folder: give out=... too.")
+    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
+    agent, replay = _untrained(place, s, features), Replay(s.replay_size)
+
+    def finish(done: int) -> Agent:
+        whole = replace(
+            agent,
+            sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
+            transitions=lookahead_sample(agent.representation, replay, s.seed),
+            updates=done,
+        )
+        if out is not None:
+            whole.save(out, overwrite=True)
+        return whole
+
+    done = 0
+    with ExitStack() as stack:
+        collector, mdp = None, None
+        if isinstance(place, World):
+            env = place.make_vector(s.environments)
+            if place.recipe is not None:  # an environment object stays its owner's: to close, and to step
+                stack.enter_context(closing(env))
+                mdp = finite_mdp(place.make(), s.gamma)
+            collector = Collector(env, agent.features, s.seed)
+        else:
+            replay.add(place.transitions(agent.features))
+        log = stack.enter_context(MetricsLog(Path(out), tensorboard)) if out is not None else None
+        bar = stack.enter_context(TrainingProgress(s.updates, progress))
+        seconds, clock, reported, note = 0.0, time.perf_counter(), 0, ""
+        try:
+            for done, losses in learn(agent.representation, replay, s, collector):
+                if done // s.evaluate_every > reported or done == s.updates:
+                    reported = done // s.evaluate_every
+                    seconds += time.perf_counter() - clock  # of training: evaluating is not counted
+                    metrics = {"updates": done, "seconds": seconds, "transitions": replay.added}
+                    metrics |= _checked({name: float(value) for name, value in losses.items()}, done)
+                    metrics |= _quality(agent, mdp)
+                    kind = "quality" if "quality" in metrics else "bellman_loss"
+                    note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
+                    if log:
+                        log.write(metrics)
+                    clock = time.perf_counter()
+                bar.show(done, note)
+        except BaseException as error:
+            if done and not isinstance(error, UserError):
+                finish(done)  # an interrupted run keeps what it has learned
+            raise
+    if done == 0:
+        raise UserError("updates is 0: there is nothing to learn.")
+    return finish(done)
+
+
+def _untrained(place: World | Dataset, s: Settings, features: str | Callable[[Any], Any] | None) -> Agent:
+    """An agent with fresh networks for a world or a dataset; the seed decides their weights."""
+    world = place if isinstance(place, World) else None
+    actions = number_of_actions(place.action_space)
+    fm = feature_map(
+        features or s.features,
+        place.observation_space,
+        actions,
+        s.features_include_action,
+        world.feature_names if world else None,
+        world.feature_table if world else None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(s.seed)
+        representation = make_representation(
+            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm
+        )
+    return Agent(
+        representation,
+        fm,
+        sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0)),
+        settings=s,
+        action_start=int(place.action_space.start),  # type: ignore[attr-defined]
+        world_name=place.name,
+        world_recipe=world.recipe if world else None,
+    )
+
+
+def _checked(losses: dict[str, float], done: int) -> dict[str, float]:
+    if not np.isfinite(list(losses.values())).all():
+        raise UserError(
+            f"Training diverged: after {done:,} updates the losses are {losses}. Lower learning_rate, raise "
+            "temperature, or turn layer_norm on."
+        )
+    return losses
+
+
+def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
+    """The policy quality shown during training, where the world can be solved exactly."""
+    if mdp is None or mdp.states > MOST_STATES:
+        return {}
+    most = min(mdp.states, MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
+    goals = np.unique(np.linspace(0, mdp.states - 1, most).astype(int))
+    soft, greedy = (
+        goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
+    )
+    return {"quality": float(soft.mean()), "quality_worst": float(soft.min()), "quality_greedy": float(greedy.mean())}
