@@ -99,9 +99,12 @@ def draw() -> None:
             axis.plot(x, y.mean(0), style, color=colour, label=f"preset {preset}, mean of {len(curves)} seeds")
             axis.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.2)
             axis.set(title=title, xlabel="updates", ylim=(0, 1.02))
+            axis.set_xticks(
+                range(0, UPDATES + 1, UPDATES // 4), [f"{x:,}" for x in range(0, UPDATES + 1, UPDATES // 4)]
+            )
             axis.grid(alpha=0.3)
     axes[0].set_ylabel("policy quality over the 68 goals")
-    axes[2].legend(loc="lower right")
+    axes[0].legend(loc="lower right")
     figure.suptitle("Four rooms, d = 100: value / optimal value (band: lowest to highest seed)")
     figure.savefig(RESULTS / "quality.png", dpi=120)
     for r in results:

@@ -37,9 +37,16 @@ def cart_pole_reward() -> ar.Reward:
 WORLDS: dict[str, dict[str, Any]] = {
     "FrozenLake-v1": {
         "reward": frozen_lake_reward,
-        "settings": {"dim": 64, "updates": 10_000, "gamma": 0.99, "features_include_action": True},
+        "settings": {
+            "dim": 64,
+            "updates": 10_000,
+            "features_include_action": True,
+            "exploration": 0.2,
+            "environments": 8,
+            "steps_per_cycle": 400,
+        },
         "episodes": 1_000,
-        "best known": "0.74: the optimal policy of the exact MDP, cut at 100 steps",
+        "best known": "the optimal policy of the exact MDP, cut at the time limit of 100 steps",
     },
     "CartPole-v1": {
         "reward": cart_pole_reward,

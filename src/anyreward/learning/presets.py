@@ -95,7 +95,7 @@ class Settings:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
         if not 0 < self.gamma < 1:
             raise UserError(
-                f"gamma is {self.gamma}; accepted: above 0 and below 1 (the successor measure is infinite at 1)."
+                f"gamma is {self.gamma:g}; accepted: 0 to 1, and the successor measure needs 0 < gamma < 1."
             )
         may_be_zero = {"gamma", "updates", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
         for field in fields(self):
