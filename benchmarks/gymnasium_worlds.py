@@ -9,6 +9,7 @@ CartPole pays 1 for every step: the constant 1, with termination ending the sum.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ WORLDS: dict[str, dict[str, Any]] = {
 
 def returns(policy: Any, name: str, episodes: int) -> dict[str, float]:
     """Mean return over whole episodes, with its standard error."""
-    totals = np.array([e.total for e in ar.rollout(policy, gym.make(name), episodes, seed=1_000)])
-    return {"mean": float(totals.mean()), "standard error": float(totals.std(ddof=1) / np.sqrt(episodes))}
+    played = ar.evaluate(policy, name, episodes, seed=1_000)
+    return {"mean": played.mean, "standard error": played.standard_error}
 
 
 def best_of_frozen_lake(episodes: int) -> dict[str, float]:
@@ -80,7 +81,7 @@ def best_of_frozen_lake(episodes: int) -> dict[str, float]:
 
 def main(worlds: list[str]) -> None:
     """Train, ask, play, write."""
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in worlds:
         spec = WORLDS[name]
         row: dict[str, Any] = {"settings": spec["settings"], "best known": spec["best known"], "seeds": {}}
@@ -94,7 +95,7 @@ def main(worlds: list[str]) -> None:
             row["seeds"][str(seed)] = returns(policy, name, spec["episodes"]) | {"trust": policy.trust.score}
             print(name, seed, row["seeds"][str(seed)], flush=True)
         results[name] = row
-    write_json(RESULTS, results)
+        write_json(RESULTS, results)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ class GoalWorld(gym.Env[Any, Any]):
 def test_a_saved_agent_answers_identically(agent: ar.Agent, run_folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in run_folder.iterdir()) == ["agent.json", "metrics.jsonl", "weights.safetensors"]
     again = ar.load(agent.save(tmp_path / "copy"))
-    assert again.fingerprint == agent.fingerprint
+    assert (
+        again.fingerprint == agent.fingerprint == json.loads((run_folder / "agent.json").read_text())["weights_sha256"]
+    )
     assert again.settings == agent.settings
     for target in (ar.goal(2, 8) - 0.5 * ar.goal(5, 2), ar.reward(lambda g: -abs(g[:, 0] - 3))):
         ours, theirs = agent.ask(target), again.ask(target)
@@ -80,6 +82,10 @@ def test_damaged_folders_are_refused(agent: ar.Agent, tmp_path: Path) -> None:
         ar.load(folder)
     agent.save(folder, overwrite=True)
     config = json.loads((folder / "agent.json").read_text())
+    config["settings"]["dim"] = 13
+    (folder / "agent.json").write_text(json.dumps(config))
+    with pytest.raises(ar.UserError, match="does not fit its weights"):
+        ar.load(folder)
     config["settings"]["learning_speed"] = 3
     (folder / "agent.json").write_text(json.dumps(config))
     with pytest.raises(ar.UserError, match="no setting 'learning_speed'"):
@@ -108,8 +114,8 @@ def test_gymnasium_worlds_train_by_id(source: str, tmp_path: Path) -> None:
 def test_environment_objects_single_and_vector() -> None:
     single = ar.train(GoalWorld(), **TINY)
     assert single.features.kind == "achieved_goal"
-    assert single.representation.observe.width == 1 + 2 + 3 + 7
-    assert single.representation.features.width == 1
+    assert single.representation.observation_encoder.width == 1 + 2 + 3 + 7
+    assert single.representation.feature_encoder.width == 1
     vector = gym.vector.SyncVectorEnv([GoalWorld] * 3)
     agent = ar.train(vector, **TINY)
     observation, _ = GoalWorld().reset(seed=0)
@@ -151,6 +157,8 @@ def test_unsupported_spaces_are_named() -> None:
         ar.train("NoSuchWorld-v0", **TINY)
     with pytest.raises(ar.UserError, match="features is 'achieved_goal'"):
         ar.train("CartPole-v1", **TINY, features="achieved_goal")
+    with pytest.raises(ar.UserError, match="features is 'bogus'; accepted: auto"):
+        ar.train("CartPole-v1", **TINY, features="bogus")
 
 
 def test_an_existing_agent_is_not_overwritten(run_folder: Path) -> None:
@@ -173,3 +181,36 @@ def test_an_interrupted_run_keeps_what_it_learned(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         ar.train(Impatient(), out=tmp_path, **TINY)
     assert 0 < ar.load(tmp_path).updates < 200
+    Impatient.left = 1
+    with pytest.raises(KeyboardInterrupt):
+        ar.train(Impatient(), out=tmp_path, overwrite=True, **TINY)
+    assert not (tmp_path / "agent.json").exists()  # this run learned nothing, and the folder is its own
+
+
+def test_divergence_is_an_error_and_saves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ar.UserError, match=r"diverged.*Lower learning_rate"):
+        ar.train("four-rooms", preset="paper", out=tmp_path, learning_rate=1e18, evaluate_every=40, **TINY)
+    assert not (tmp_path / "agent.json").exists()
+
+
+def test_a_drawing_as_text_and_loading_leaves_the_generator_alone(tmp_path: Path) -> None:
+    agent = ar.train("...\n.#.\n...", out=tmp_path, **TINY)
+    assert agent.exact_mdp().states == 8
+    torch.manual_seed(0)
+    expected = torch.randn(2)
+    torch.manual_seed(0)
+    ar.load(tmp_path)
+    assert torch.equal(torch.randn(2), expected)
+
+
+def test_data_larger_than_the_replay_is_used_whole(tmp_path: Path) -> None:
+    states = np.arange(300) % 100
+    np.savez(tmp_path / "d.npz", observations=states, actions=np.zeros(300, int), next_observations=states)
+    agent = ar.train(tmp_path / "d.npz", replay_size=50, **TINY)
+    assert len(agent.sample.rows) == 100
+
+
+def test_far_goals_get_a_warning() -> None:
+    agent = ar.train("CartPole-v1", **{**TINY, "updates": 40})
+    with pytest.warns(UserWarning, match="outside what training visited"):
+        agent.ask(ar.goal(1e6, 0, 0, 0))

@@ -44,6 +44,7 @@ def test_train_ask_evaluate(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     )
     assert code == 0
     assert "2 * goal(1, 9)" in out
+    assert run(capsys, "ask", folder, "--goal", "24", "--figure", "b.png")[0] == 0  # a cell by its number
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -80,6 +81,8 @@ def test_train_from_a_drawing_and_a_dataset(capsys: pytest.CaptureFixture[str]) 
         (["ask", "run", "--goal", "corner"], "not a list of numbers"),
         (["ask", "run", "--goal", "5,1"], "never visited"),
         (["ask", "run", "--goal", "1,1", "--start", "0,0", "--figure", "x.png"], "not a free cell"),
+        (["ask", "run", "--goal", "1,1", "--start", "12,0"], "not a free cell"),
+        (["ask", "run", "--goal", "1,1", "--start", "1"], "not a free cell"),
         (["train", "four-rooms", "--out", "run", *TINY], "holds an agent already"),
     ],
 )

@@ -1,6 +1,6 @@
 """anyreward: learn one representation of a world without reward, then answer any reward at once."""
 
-from anyreward.acting import Policy, RandomPolicy, Scores, rollout
+from anyreward.acting import Policy, RandomPolicy, Scores, evaluate, rollout
 from anyreward.agent import Agent, load
 from anyreward.errors import UserError
 from anyreward.learning import Dataset, Settings, open_dataset, preset
@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "UserError",
     "World",
+    "evaluate",
     "finite_mdp",
     "goal",
     "load",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -24,17 +25,17 @@ from anyreward.representation.fb import Representation, make_representation
 from anyreward.representation.features import FeatureMap
 from anyreward.rewards.inference import FeatureSample, infer_z, reward_values, with_backward
 from anyreward.rewards.reward import Goal, Reward
-from anyreward.rewards.trust import Trust, consistent, represented
+from anyreward.rewards.trust import LookaheadSample, Trust, consistent, represented
 from anyreward.storage.files import read_json, sha256, write_atomically, write_json
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.spaces import pack, space_from_json, space_to_json
-from anyreward.worlds.world import from_id
+from anyreward.worlds.world import World, from_id
 
 FORMAT = 1
 """Version of the agent folder."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Agent:
     """A trained forward-backward representation with all it needs to answer alone."""
 
@@ -45,10 +46,13 @@ class Agent:
     action_start: int = 0
     world_name: str = ""
     world_recipe: dict[str, Any] | None = None
-    transitions: Transitions | None = None
+    transitions: LookaheadSample | None = None
     """Distinct transitions kept for judging answers, where observations are categories."""
     updates: int = 0
     """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
+
+    def __repr__(self) -> str:
+        return f"Agent({self.world_name}, d = {self.settings.dim}, {self.updates:,} updates)"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -82,26 +86,30 @@ class Agent:
         )
 
     def _trust(self, target: Reward, z: Tensor, scale: float) -> Trust:
-        if not self.representation.features.categorical and any(isinstance(t, Goal) for _, t in target.terms):
+        if not self.representation.feature_encoder.categorical and any(isinstance(t, Goal) for _, t in target.terms):
             return Trust(None, None)
         share = represented(self._values(target, self.sample.rows), self.sample)
         if self.transitions is None:
             return Trust(share, None)
-        rewards = self._values(target, self.transitions.features) / scale
+        rewards = self._values(target, self.transitions.rows.features) / scale
         return Trust(share, consistent(self.representation, self.transitions, rewards, z, self.settings.gamma))
 
-    def exact_mdp(self) -> FiniteMDP:
-        """The finite MDP behind the agent's world; raises where there is none."""
+    def world(self) -> World:
+        """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
         if self.world_recipe is None:
             raise UserError(
                 "This agent was trained from a dataset or an environment object, so its world cannot be reopened."
             )
-        env = from_id(self.world_recipe["id"], **self.world_recipe["kwargs"]).make()
-        mdp = finite_mdp(env, self.settings.gamma)
+        return from_id(self.world_recipe["id"], self.world_name, **self.world_recipe["kwargs"])
+
+    def exact_mdp(self) -> FiniteMDP:
+        """The finite MDP behind the agent's world; raises where there is none."""
+        make = self.world().make
+        mdp = finite_mdp(make(), self.settings.gamma) if make else None
         if mdp is None:
             raise UserError(
                 f"{self.world_name} is not a finite MDP that can be solved exactly (mazes and toy-text environments "
-                "are). Measure the policy by playing: anyreward.evaluate(policy, world)."
+                "are). Measure a policy by playing: anyreward.evaluate(policy, world)."
             )
         return mdp
 
@@ -109,6 +117,8 @@ class Agent:
         """Exact scores, on the agent's finite world, of the policies that answer some rewards."""
         mdp = mdp or self.exact_mdp()
         targets = [targets] if isinstance(targets, Reward) else targets
+        if not targets:
+            raise UserError("score() got an empty list of rewards.")
         Z = torch.stack([self.ask(target).z for target in targets])
         pi = policy_tables(self.representation, self._packed(mdp), Z, temperature=temperature)
         return score_policies(mdp, pi, np.stack([self.reward_table(target, mdp) for target in targets]))
@@ -161,7 +171,8 @@ class Agent:
         if self.features.table is not None:
             tensors["feature_table"] = torch.from_numpy(np.asarray(self.features.table, dtype=np.float64))
         if self.transitions is not None:
-            tensors |= {f"transitions.{name}": column for name, column in self.transitions._asdict().items()}
+            tensors |= {f"transitions.{name}": column for name, column in self.transitions.rows._asdict().items()}
+            tensors["transitions.counts"] = self.transitions.counts
         for name, module in _modules(self.representation).items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
         return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
@@ -169,7 +180,7 @@ class Agent:
 
 def _modules(representation: Representation) -> dict[str, torch.nn.Module]:
     r = representation
-    return {"F": r.F, "B": r.B, "observe": r.observe, "features": r.features}
+    return {"F": r.F, "B": r.B, "observation_encoder": r.observation_encoder, "feature_encoder": r.feature_encoder}
 
 
 def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
@@ -184,7 +195,14 @@ def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Ag
     content = weights.read_bytes() if weights.is_file() else b""
     if sha256(content) != config["weights_sha256"]:
         raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
-    tensors = load_tensors(content)
+    try:
+        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+            return _restore(config, load_tensors(content), features)
+    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error
+
+
+def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Callable[[Any], Any] | None) -> Agent:
     s = settings_from_json(config["settings"])
     space = space_from_json(config["observation_space"])
     table, names = tensors.get("feature_table"), config["features"]["names"]
@@ -198,19 +216,24 @@ def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Ag
         names=tuple(names) if names else None,
         table=None if table is None else table.numpy(),
     )
-    representation = make_representation(space, fm.space, fm.actions, s.dim, s.hidden, s.layers, s.layer_norm)
+    representation = make_representation(
+        space, fm.space, fm.actions, s.dim, s.hidden, s.layers, s.layer_norm, s.normalise
+    )
     for name, module in _modules(representation).items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-    kept = [tensors.get(f"transitions.{name}") for name in Transitions._fields]
+    kept = None
+    if "transitions.counts" in tensors:
+        rows = Transitions(*(tensors[f"transitions.{name}"] for name in Transitions._fields))
+        kept = LookaheadSample(rows, tensors["transitions.counts"])
     return Agent(
         representation,
         fm,
-        with_backward(representation, tensors["sample.rows"], tensors["sample.weights"]),
+        with_backward(representation, tensors["sample.rows"], tensors["sample.weights"], tensors["sample.covariance"]),
         s,
         action_start=config["actions"]["start"],
         world_name=config["world"]["name"],
         world_recipe=config["world"]["recipe"],
-        transitions=Transitions(*kept) if kept[0] is not None else None,  # type: ignore[arg-type]
+        transitions=kept,
         updates=config["updates"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +14,15 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from anyreward.agent import Agent, load
+from anyreward.agent import load
 from anyreward.errors import UserError
 from anyreward.experiments.bench import run_bench
-from anyreward.experiments.demo import Task, answer, run_demo
+from anyreward.experiments.demo import UPDATES, Task, answer, maze_of, run_demo
 from anyreward.learning.presets import Settings, preset
 from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
 from anyreward.training import train
-from anyreward.worlds.world import from_id
+from anyreward.worlds.maze import Maze
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Ask:
         target = sum((_weighted(text, 1.0) for text in self.goal), start=Reward(()))
         target += sum((-_weighted(text, 0.5) for text in self.avoid), start=Reward(()))
         policy = agent.ask(target)
-        maze = _maze(agent)
+        maze = maze_of(agent)
         if maze is None:
             if self.figure:
                 raise UserError(f"--figure draws mazes; this agent's world is {agent.world_name or 'not known'}.")
@@ -82,11 +83,7 @@ class Ask:
                 f"reward  {target}\ntrust   {policy.trust}\n|z_R|   {policy.reward_scale * float(policy.z.norm()):.4g}"
             )
             return
-        x, y = maze.coordinates[maze.free[0]] if self.start is None else _numbers(self.start)
-        start = int(y * maze.width + x)
-        if start not in maze.free:
-            raise UserError(f"--start {self.start} is not a free cell of this maze.")
-        answer(agent, maze, [Task(str(target), target, (int(x), int(y)))], self.figure, Console())
+        answer(agent, maze, [Task(str(target), target, _start_cell(self.start, maze))], self.figure, Console())
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ class Demo:
 
     out: Path = Path("demo")
     """Where the agent and the picture go."""
-    updates: int = 10_000
+    updates: int = UPDATES
     """Gradient updates."""
     seed: int = 0
     """Seed of everything random."""
@@ -180,11 +177,15 @@ def _weighted(text: str, weight: float) -> Reward:
     return (_numbers(given)[0] if given else weight) * goal(_numbers(place))
 
 
-def _maze(agent: Agent) -> Any:
-    if agent.world_recipe is None:
-        return None
-    env = from_id(agent.world_recipe["id"], **agent.world_recipe["kwargs"]).make()
-    return getattr(env.unwrapped, "maze", None)
+def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:
+    """The (x, y) of --start, or of the first free cell."""
+    places = [(int(x), int(y)) for x, y in maze.coordinates[maze.free]]
+    given = places[0] if text is None else tuple(_numbers(text))
+    if given not in places:
+        raise UserError(
+            f"--start {text} is not a free cell of this maze; write x,y such as {places[0][0]},{places[0][1]}."
+        )
+    return int(given[0]), int(given[1])
 
 
 def _parse(arguments: Sequence[str]) -> Any:
@@ -212,4 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("anyreward: stopped.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of our output, such as head, has gone: nothing to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0

@@ -23,7 +23,7 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay
-from anyreward.learning.train import train as learn
+from anyreward.learning.train import learn
 from anyreward.representation.fb import make_representation
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
@@ -73,8 +73,13 @@ def train(
         raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
     if tensorboard and out is None:
         raise UserError("TensorBoard events need a run folder: give out=... too.")
+    if isinstance(features, str):
+        s, features = s.with_(features=features), None
     place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
-    agent, replay = _untrained(place, s, features), Replay(s.replay_size)
+    agent, replay = untrained(place, s, features), Replay(s.replay_size)
+
+    if out is not None:
+        (Path(out) / "agent.json").unlink(missing_ok=True)  # from here on the folder belongs to this run
 
     def finish(done: int) -> Agent:
         whole = replace(
@@ -92,11 +97,13 @@ def train(
         collector, mdp = None, None
         if isinstance(place, World):
             env = place.make_vector(s.environments)
-            if place.recipe is not None:  # an environment object stays its owner's: to close, and to step
+            if place.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
-                mdp = finite_mdp(place.make(), s.gamma)
+            if place.make is not None:
+                mdp = finite_mdp(place.make(), s.gamma, MOST_STATES)
             collector = Collector(env, agent.features, s.seed)
         else:
+            replay = Replay(max(s.replay_size, len(place.actions)))  # data that is given is used whole
             replay.add(place.transitions(agent.features))
         log = stack.enter_context(MetricsLog(Path(out), tensorboard)) if out is not None else None
         bar = stack.enter_context(TrainingProgress(s.updates, progress))
@@ -119,12 +126,10 @@ def train(
             if done and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned
             raise
-    if done == 0:
-        raise UserError("updates is 0: there is nothing to learn.")
     return finish(done)
 
 
-def _untrained(place: World | Dataset, s: Settings, features: str | Callable[[Any], Any] | None) -> Agent:
+def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any] | None = None) -> Agent:
     """An agent with fresh networks for a world or a dataset; the seed decides their weights."""
     world = place if isinstance(place, World) else None
     actions = number_of_actions(place.action_space)
@@ -139,12 +144,12 @@ def _untrained(place: World | Dataset, s: Settings, features: str | Callable[[An
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
         representation = make_representation(
-            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm
+            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm, s.normalise
         )
     return Agent(
         representation,
         fm,
-        sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0)),
+        sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0), torch.empty(0)),
         settings=s,
         action_start=int(place.action_space.start),  # type: ignore[attr-defined]
         world_name=place.name,
@@ -163,10 +168,10 @@ def _checked(losses: dict[str, float], done: int) -> dict[str, float]:
 
 def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
     """The policy quality shown during training, where the world can be solved exactly."""
-    if mdp is None or mdp.states > MOST_STATES:
+    if mdp is None or len(mdp.live) == 0:
         return {}
-    most = min(mdp.states, MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
-    goals = np.unique(np.linspace(0, mdp.states - 1, most).astype(int))
+    most = min(len(mdp.live), MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
+    goals = mdp.live[np.unique(np.linspace(0, len(mdp.live) - 1, most).astype(int))]
     soft, greedy = (
         goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
     )

@@ -65,7 +65,7 @@ def test_exact_scores_agree_with_the_policies_one_by_one(agent: ar.Agent) -> Non
 def test_the_optimal_policy_scores_one() -> None:
     mdp = ar.finite_mdp(ar.open_world("four-rooms").make(), 0.99)
     assert mdp is not None
-    r = np.random.default_rng(0).standard_normal((3, mdp.states))
+    r = mdp.on_states(np.random.default_rng(0).standard_normal((3, mdp.states)))
     Q = mdp.q_value(mdp.optimal_value(r), r)
     scores = score_policies(mdp, np.eye(5)[Q.argmax(-1)], r)
     assert np.allclose(scores.ratio, 1)
@@ -100,3 +100,45 @@ def test_rollout_plays_whole_episodes(agent: ar.Agent) -> None:
     assert ar.rollout(ar.RandomPolicy(4), lake, episodes=5)[0].terminated
     with pytest.raises(ar.UserError, match="at least 1"):
         ar.rollout(agent.ask(TARGET), env, episodes=0)
+
+
+def test_as_many_cells_as_actions_is_no_trap() -> None:
+    agent = ar.train("#####\n#..##\n#...#\n#####", dim=6, hidden=8, updates=40, progress=False)
+    scores = agent.goal_quality()
+    assert scores.ratio.shape == (5,)
+    assert np.allclose(scores.optimal, [agent.exact_mdp().optimal_value(r).mean() for r in np.eye(5)])
+
+
+def test_terminal_states_are_no_goals() -> None:
+    agent = ar.train("FrozenLake-v1", dim=6, hidden=8, updates=40, progress=False)
+    assert len(agent.goal_quality().ratio) == 16 - 5  # four holes and the goal end the episode
+
+
+def test_evaluate_plays_the_worlds_own_reward() -> None:
+    played = ar.evaluate(ar.RandomPolicy(2, seed=0), "CartPole-v1", episodes=50, seed=0)
+    assert 15 < played.mean < 35
+    assert played.standard_error == pytest.approx(played.totals.std(ddof=1) / 50**0.5)
+    assert "over 50 episodes" in str(played)
+    with pytest.raises(ar.UserError, match="single environment"):
+        ar.evaluate(ar.RandomPolicy(2), gym.make_vec("CartPole-v1", num_envs=2))  # type: ignore[arg-type]
+
+
+def test_ratio_is_silent_where_it_means_nothing() -> None:
+    mdp = ar.finite_mdp(ar.open_world("four-rooms").make(), 0.99)
+    assert mdp is not None
+    pi = np.full((2, mdp.states, 5), 0.2)
+    scores = score_policies(mdp, pi, mdp.on_states(np.stack([np.zeros(mdp.states), -np.ones(mdp.states)])))
+    assert np.isnan(scores.ratio).all()
+
+
+def test_observations_out_of_range_are_refused(agent: ar.Agent) -> None:
+    for bad in (500, -1):
+        with pytest.raises(ar.UserError, match="run from 0 to 120"):
+            agent.ask(TARGET).act(bad)
+    with pytest.raises(ar.UserError, match="empty list"):
+        agent.score([])
+
+
+def test_short_representations(agent: ar.Agent) -> None:
+    assert repr(agent) == "Agent(four-rooms, d = 12, 200 updates)"
+    assert repr(agent.ask(TARGET).boltzmann(2.0)).startswith("Policy(temperature 2, |z| = ")

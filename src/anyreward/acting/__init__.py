@@ -2,6 +2,17 @@
 
 from anyreward.acting.evaluate import Scores, goal_quality, score_policies
 from anyreward.acting.policy import Acts, Policy
-from anyreward.acting.rollout import Episode, RandomPolicy, rollout
+from anyreward.acting.rollout import Episode, RandomPolicy, Returns, evaluate, rollout
 
-__all__ = ["Acts", "Episode", "Policy", "RandomPolicy", "Scores", "goal_quality", "rollout", "score_policies"]
+__all__ = [
+    "Acts",
+    "Episode",
+    "Policy",
+    "RandomPolicy",
+    "Returns",
+    "Scores",
+    "evaluate",
+    "goal_quality",
+    "rollout",
+    "score_policies",
+]

@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 from anyreward.acting.policy import action_probabilities
+from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
 from anyreward.theory.finite_mdp import FiniteMDP
 from anyreward.worlds.spaces import pack
 
 Array = np.ndarray[Any, Any]
+
+LARGEST_BATCH = 10**7
+"""Numbers in the largest array that scoring makes."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,11 @@ class Scores:
 
     @property
     def ratio(self) -> Array:
-        """Value / optimal value: the policy quality of the paper, for rewards that are nowhere negative."""
-        return np.asarray(self.value / self.optimal)
+        """The policy quality of the paper, value / optimal value.
+
+        NaN where the optimum is not positive; `normalised` says more about rewards that are somewhere negative.
+        """
+        return np.divide(self.value, self.optimal, out=np.full_like(self.value, np.nan), where=self.optimal > 0)
 
     @property
     def normalised(self) -> Array:
@@ -38,10 +45,16 @@ class Scores:
 
 
 def score_policies(mdp: FiniteMDP, pi: Array, r: Array) -> Scores:
-    """Scores of policies pi (n, S, A) on rewards r, (n, S) or (n, S, A)."""
-    uniform = np.full_like(pi, 1.0 / mdp.actions)
-    values = (mdp.policy_value(pi, r), mdp.optimal_value(r), mdp.policy_value(uniform, r))
-    return Scores(*(v.mean(-1) for v in values))
+    """Scores of policies pi (n, S, A) on rewards r (n, S, A)."""
+    if pi.shape != r.shape or pi.ndim != 3:
+        raise UserError(f"score_policies got policies {pi.shape} and rewards {r.shape}; expected (n, S, A) each.")
+    uniform = np.full((1, mdp.states, mdp.actions), 1.0 / mdp.actions)
+    step = max(1, LARGEST_BATCH // mdp.states**2)  # a transition matrix for each policy: not all at once
+    parts = [
+        (mdp.policy_value(p, q).mean(-1), mdp.optimal_value(q).mean(-1), mdp.policy_value(uniform, q).mean(-1))
+        for p, q in ((pi[i : i + step], r[i : i + step]) for i in range(0, len(pi), step))
+    ]
+    return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def policy_tables(
@@ -76,13 +89,13 @@ def goal_quality(
     temperature: float = 1.0,
     goals: Array | None = None,
 ) -> Scores:
-    """The paper's policy quality: z = B(g), for every state as the goal (or those listed), reward one at the goal.
+    """The paper's policy quality: z = B(g), for every live state as the goal (or those listed), reward one at the goal.
 
     ``temperature`` 1 is the paper's Boltzmann policy, 0 is greedy.
     """
-    goals = np.arange(mdp.states) if goals is None else goals
+    goals = mdp.live if goals is None else goals
     rows = state_features(mdp, features)[goals]  # (n, A, packed)
     B = representation.backward_map(rows.flatten(0, 1)).view(len(goals), mdp.actions, -1)
     observations = torch.from_numpy(pack(features.observation_space, mdp.observations))
     pi = policy_tables(representation, observations, B.mean(1), temperature=temperature)
-    return score_policies(mdp, pi, np.eye(mdp.states)[goals])
+    return score_policies(mdp, pi, mdp.on_states(np.eye(mdp.states)[goals]))

@@ -37,7 +37,7 @@ def action_probabilities(preferences: Tensor, epsilon: float = 0.0, temperature:
     return (1 - epsilon) * p + epsilon / preferences.shape[-1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Policy:
     """pi_z for one reward: acts greedily unless `epsilon_greedy` or `boltzmann` is asked for.
 
@@ -57,6 +57,10 @@ class Policy:
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def __repr__(self) -> str:
+        how = f"temperature {self.temperature:g}" if self.temperature else f"epsilon {self.epsilon:g}"
+        return f"Policy({how}, |z| = {float(self.z.norm()):.3g})"
 
     @cached_property
     def trust(self) -> Trust:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import numpy as np
 
 from anyreward.acting.policy import Acts
 from anyreward.errors import UserError
+from anyreward.worlds.world import World, open_world
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +41,37 @@ class RandomPolicy:
     def act(self, observation: Any) -> int:
         """A uniform action, whatever the observation."""
         return int(self._start + self._rng.integers(self._actions))
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Undiscounted returns of whole episodes, by the environment's own reward."""
+
+    totals: Array
+    """(episodes,)"""
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(self.totals.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the mean; NaN for one episode."""
+        return float(self.totals.std(ddof=1) / np.sqrt(len(self.totals))) if len(self.totals) > 1 else float("nan")
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} +- {self.standard_error:.2g} over {len(self.totals)} episodes"
+
+
+def evaluate(
+    policy: Acts, world: World | str | Path | gym.Env[Any, Any], episodes: int = 100, seed: int = 0
+) -> Returns:
+    """Play a policy in a world, by its name, its Gymnasium id or as an object, and count the world's own reward."""
+    make = open_world(world).make
+    if make is None:
+        raise UserError("evaluate() plays one environment at a time; give a single environment, not a vector one.")
+    return Returns(np.array([episode.total for episode in rollout(policy, make(), episodes, seed)]))
 
 
 def rollout(

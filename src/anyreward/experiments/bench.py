@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from anyreward.acting.evaluate import goal_quality
+from anyreward.agent import Agent
 from anyreward.learning.collect import Collector
 from anyreward.learning.presets import Settings, preset
 from anyreward.learning.replay import Replay
-from anyreward.learning.train import train
-from anyreward.representation.fb import Representation, make_representation
-from anyreward.representation.features import FeatureMap, feature_map
-from anyreward.theory.finite_mdp import finite_mdp
+from anyreward.learning.train import learn
+from anyreward.training import untrained
 from anyreward.worlds.world import World, open_world
 
 QUALITY = 0.9
@@ -50,14 +48,9 @@ class BenchResult:
         return asdict(self)
 
 
-def _parts(world: World, s: Settings) -> tuple[FeatureMap, Representation, Replay, Collector]:
-    fm = feature_map(s.features, world.observation_space, world.actions)
-    with torch.random.fork_rng():
-        torch.manual_seed(s.seed)
-        representation = make_representation(
-            world.observation_space, fm.space, world.actions, s.dim, s.hidden, s.layers, s.layer_norm
-        )
-    return fm, representation, Replay(s.replay_size), Collector(world.make_vector(s.environments), fm, s.seed)
+def _parts(world: World, s: Settings) -> tuple[Agent, Replay, Collector]:
+    agent = untrained(world, s)
+    return agent, Replay(s.replay_size), Collector(world.make_vector(s.environments), agent.features, s.seed)
 
 
 def _peak_gflops(size: int = 1024) -> float:
@@ -72,10 +65,10 @@ def _peak_gflops(size: int = 1024) -> float:
 
 def bench_updates(world: World, s: Settings, cycles: int = 15) -> tuple[float, float, float]:
     """(ms per update, GFLOP per update, peak GFLOP/s), the peak measured between the timed cycles."""
-    _, representation, replay, collector = _parts(world, s)
+    agent, replay, collector = _parts(world, s)
     replay.add(collector.collect(5_000))
     s = s.with_(updates=(cycles + 3) * s.updates_per_cycle)
-    learning = train(representation, replay, s)  # offline: nothing but updates
+    learning = learn(agent.representation, replay, s)  # offline: nothing but updates
     with FlopCounterMode(display=False) as counter:
         next(learning)
     flop = counter.get_total_flops() / s.updates_per_cycle
@@ -100,15 +93,13 @@ def bench_collecting(world: World, s: Settings, steps: int = 20_000) -> float:
 
 def bench_quality(world: World, s: Settings, show: Callable[[str], None]) -> tuple[float | None, int | None]:
     """(seconds, updates) of training until the mean quality over all goals is reached."""
-    mdp = finite_mdp(world.make(), s.gamma)
-    if mdp is None:
-        return None, None
-    fm, representation, replay, collector = _parts(world, s)
+    agent, replay, collector = _parts(world, s)
+    mdp = agent.exact_mdp()
     spent, started = 0.0, time.perf_counter()
-    for done, _ in train(representation, replay, s, collector):
+    for done, _ in learn(agent.representation, replay, s, collector):
         if done % 200 == 0:
             spent += time.perf_counter() - started
-            quality = goal_quality(representation, fm, mdp).ratio.mean()
+            quality = agent.goal_quality(mdp).ratio.mean()
             if done % 1000 == 0:
                 show(f"  {done:,} updates, {spent:.0f} s: quality {quality:.3f}")
             if quality >= QUALITY:

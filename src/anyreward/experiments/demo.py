@@ -13,10 +13,10 @@ from rich.table import Table
 from anyreward.acting.rollout import rollout
 from anyreward.agent import Agent
 from anyreward.figures.maze import MazePanel, draw_maze_panels
+from anyreward.rewards.inference import goal_row
 from anyreward.rewards.reward import Goal, Reward, goal
 from anyreward.training import train
-from anyreward.worlds.maze import Maze
-from anyreward.worlds.world import from_id
+from anyreward.worlds.maze import Maze, MazeEnv
 
 UPDATES = 10_000
 
@@ -40,11 +40,16 @@ def demo_tasks() -> list[Task]:
     ]
 
 
+def maze_of(agent: Agent) -> Maze | None:
+    """The maze that an agent lives in, if it is one and can be reopened."""
+    make = agent.world().make if agent.world_recipe else None
+    maze = getattr(make().unwrapped, "maze", None) if make else None
+    return maze if isinstance(maze, Maze) else None
+
+
 def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console) -> None:
     """Ask every task, print the table, draw the picture if there is a place for it."""
-    mdp = agent.exact_mdp()
-    recipe = agent.world_recipe or {}
-    env = from_id(recipe["id"], **recipe["kwargs"]).make()
+    mdp, env = agent.exact_mdp(), MazeEnv(maze.drawing)
     table = Table(title="Rewards never seen in training", title_justify="left")
     table.add_column("task")
     for column in ("value", "optimal", "ratio", "trust"):
@@ -54,26 +59,31 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
         policy = agent.ask(task.reward)
         scores = agent.score(task.reward, mdp)
         ratio = scores.ratio[0]
-        table.add_row(
-            task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", f"{ratio:.3f}", str(policy.trust)
-        )
+        shown = "-" if np.isnan(ratio) else f"{ratio:.3f}"
+        table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, str(policy.trust))
         start = task.start[1] * maze.width + task.start[0]
-        episode = rollout(policy, env, options={"cell": start})[0]
-        goals = [(weight, term.at) for weight, term in task.reward.terms if isinstance(term, Goal)]
+        episode = rollout(policy, env, max_steps=50, options={"cell": start})[0]
         panels.append(
             MazePanel(
-                title=f"{task.name}\n{ratio:.0%} of the optimal value",
+                title=f"{task.name}\n{scores.value[0]:.1f} of at most {scores.optimal[0]:.1f}",
                 value=policy.value(maze.free),
                 actions=policy.act(maze.free),
                 path=maze.coordinates[np.asarray(episode.observations)],
-                goals=[(int(x), int(y)) for weight, (x, y) in goals if weight > 0],
-                forbidden=[(int(x), int(y)) for weight, (x, y) in goals if weight < 0],
+                goals=_cells(agent, maze, task.reward, sign=1),
+                forbidden=_cells(agent, maze, task.reward, sign=-1),
             )
         )
     console.print(table)
     if figure is not None:
         draw_maze_panels(maze, panels, figure)
         console.print(f"Picture: {figure}")
+
+
+def _cells(agent: Agent, maze: Maze, target: Reward, sign: int) -> list[tuple[int, int]]:
+    """The (x, y) of the goals of a reward whose weight has a sign."""
+    goals = [term for weight, term in target.terms if isinstance(term, Goal) and weight * sign > 0]
+    rows = [goal_row(term, agent.features, agent.representation) for term in goals]
+    return [(int(x), int(y)) for x, y in (maze.coordinates[int(row[0])] for row in rows)]
 
 
 def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:
@@ -83,6 +93,7 @@ def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:
     started = time.perf_counter()
     agent = train("four-rooms", updates=updates, seed=seed, out=out, overwrite=True)
     console.print(f"Trained in {time.perf_counter() - started:.0f} s.")
-    maze = from_id("anyreward/FourRooms-v0").make().unwrapped.maze  # type: ignore[attr-defined]
+    maze = maze_of(agent)
+    assert maze is not None
     answer(agent, maze, demo_tasks(), out / "answers.png", console)
     console.print(f"Agent:   {out}  (ask it more: anyreward ask {out} --goal 9,9)")

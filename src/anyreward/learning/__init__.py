@@ -2,6 +2,6 @@
 
 from anyreward.learning.datasets import Dataset, open_dataset
 from anyreward.learning.presets import Settings, preset
-from anyreward.learning.train import train
+from anyreward.learning.train import learn
 
-__all__ = ["Dataset", "Settings", "open_dataset", "preset", "train"]
+__all__ = ["Dataset", "Settings", "learn", "open_dataset", "preset"]

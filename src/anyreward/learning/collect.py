@@ -65,6 +65,7 @@ class Collector:
                 self._z = draw_z(n)
             chosen = greedy(torch.from_numpy(self._packed), self._z).numpy()
             actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
+        phi = self._features.of(self._observations, self._packed, actions)  # now: step() may reuse their memory
         observations, _rewards, terminated, truncated, infos = self._env.step(actions + start)
         packed = self._pack(observations)
         done = np.logical_or(terminated, truncated)
@@ -76,7 +77,6 @@ class Collector:
         if self._mode is AutoresetMode.DISABLED and done.any():
             observations, _ = self._env.reset(options={"reset_mask": done})
             packed = self._pack(observations)
-        phi = self._features.of(self._observations, self._packed, actions)
         keep = ~self._begins
         rows = (self._packed, actions, following, np.asarray(terminated), phi)
         self._observations, self._packed = observations, packed

@@ -135,8 +135,8 @@ def _read_npz(path: Path) -> Dataset:
 
 def _scalar(data: dict[str, Array], key: str, default: int) -> int:
     value = data.get(key, np.asarray(default))
-    if value.size != 1:
-        raise UserError(f"{key} has shape {value.shape}; expected one whole number.")
+    if value.size != 1 or value.dtype.kind not in "iu":
+        raise UserError(f"{key} has shape {value.shape} and type {value.dtype}; expected one whole number.")
     return int(value.reshape(()))
 
 
@@ -150,7 +150,7 @@ def _read_minari(source: str) -> Dataset:
             data = minari.load_dataset(source.removeprefix("minari:"))
         else:
             data = minari.MinariDataset(Path(source) / "data")
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise UserError(f"Minari cannot read {source}: {error}") from error
     number_of_actions(data.action_space)
     space = data.observation_space

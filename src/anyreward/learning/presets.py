@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
+import numpy as np
+
 from anyreward.errors import UserError
 
 
@@ -39,6 +41,8 @@ class Settings:
     """Hidden layers of F and of B."""
     layer_norm: bool = False
     """Layer normalisation before every ReLU but the last, in both networks."""
+    normalise: bool = True
+    """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"
     """Where training draws z from: the paper's Cauchy-scaled directions, the sphere of radius sqrt(d), or a mixture
     of Cauchy with B of replay features."""
@@ -77,7 +81,9 @@ class Settings:
             value, hint = getattr(self, field.name), hints[field.name]
             if get_args(hint) and value not in get_args(hint):
                 raise UserError(f"{field.name} is {value!r}; accepted: {', '.join(get_args(hint))}.")
-            if hint is int and (not isinstance(value, int) or isinstance(value, bool)):
+            if hint is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
+                object.__setattr__(self, field.name, int(value))  # a NumPy integer would not fit into JSON
+            elif hint is int:
                 raise UserError(f"{field.name} is {value!r}; expected a whole number.")
             if hint is bool and not isinstance(value, bool):
                 raise UserError(f"{field.name} is {value!r}; accepted: True, False.")
@@ -94,10 +100,8 @@ class Settings:
             if not low <= getattr(self, name) <= high + 1e-9:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
         if not 0 < self.gamma < 1:
-            raise UserError(
-                f"gamma is {self.gamma:g}; accepted: 0 to 1, and the successor measure needs 0 < gamma < 1."
-            )
-        may_be_zero = {"gamma", "updates", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
+            raise UserError(f"gamma is {self.gamma}; accepted: 0 < gamma < 1 (the successor measure is infinite at 1).")
+        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):

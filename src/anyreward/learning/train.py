@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from anyreward.representation.fb import Representation
 from anyreward.representation.latent import sample_z
 
 
-def train(
+def learn(
     representation: Representation, replay: Replay, settings: Settings, collector: Collector | None = None
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Algorithm 1, on a replay that a collector fills (online) or that is full already (offline).
@@ -25,7 +26,8 @@ def train(
     """
     s = settings
     # Collecting draws from a generator of its own, so that it cannot disturb what the updates draw.
-    random, explore = torch.Generator().manual_seed(s.seed), torch.Generator().manual_seed(s.seed + 1)
+    random = torch.Generator().manual_seed(s.seed)
+    explore = torch.Generator().manual_seed(stream_seed(s.seed, "explore"))
     learner = make_learner(representation.F, representation.B, s.learning_rate)
 
     def collect(steps: int, epsilon: float) -> None:
@@ -60,6 +62,11 @@ def train(
         yield done, metrics
 
 
+def stream_seed(seed: int, name: str) -> int:
+    """A seed for one use of randomness, unrelated to the other uses and to those of neighbouring seeds."""
+    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1, np.uint64)[0] >> 1)
+
+
 def learning_rate_factor(progress: float, decay: float) -> float:
     """1, then falling linearly to 0.01 over the last ``decay`` of the run."""
     return 1.0 if progress <= 1.0 - decay else max((1.0 - progress) / decay, 0.01)
@@ -71,12 +78,12 @@ def _draw(representation: Representation, replay: Replay, s: Settings, updates: 
     rows = held.at(torch.randint(len(replay), (n,), generator=random))
     other = held.features[torch.randint(len(replay), (n,), generator=random)]
     return Batch(
-        x=representation.observe(rows.observations),
+        x=representation.observation_encoder(rows.observations),
         actions=rows.actions,
-        next_x=representation.observe(rows.next_observations),
+        next_x=representation.observation_encoder(rows.next_observations),
         discount=s.gamma * (~rows.terminated).to(torch.float32),
-        g=representation.features(rows.features),
-        other_g=representation.features(other),
+        g=representation.feature_encoder(rows.features),
+        other_g=representation.feature_encoder(other),
         z=_draw_z(representation, replay, s, random, n),
     )
 

@@ -16,8 +16,8 @@ from anyreward.worlds.spaces import Space
 class Representation:
     """The forward-backward representation: F and B, with the encoders of what they see."""
 
-    observe: Encoder
-    features: Encoder
+    observation_encoder: Encoder
+    feature_encoder: Encoder
     F: nn.Module
     B: nn.Module
 
@@ -29,13 +29,13 @@ class Representation:
     @torch.no_grad()
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
-        F: Tensor = self.F(self.observe(observations), z)
+        F: Tensor = self.F(self.observation_encoder(observations), z)
         return F
 
     @torch.no_grad()
     def backward_map(self, features: Tensor) -> Tensor:
         """B(g), (n, d), of packed features (n, packed)."""
-        B: Tensor = self.B(self.features(features))
+        B: Tensor = self.B(self.feature_encoder(features))
         return B
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ class Representation:
 
     def normalise(self, observations: Tensor, features: Tensor) -> None:
         """Fold new packed observations and features into the encoders' running statistics."""
-        self.observe.observe(observations)
-        self.features.observe(features)
+        self.observation_encoder.observe(observations)
+        self.feature_encoder.observe(features)
 
     def q(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, a, z) . z, (n, A), of packed observations (n, packed) and z (n, d)."""
@@ -53,10 +53,17 @@ class Representation:
 
 
 def make_representation(
-    observation_space: Space, feature_space: Space, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool
+    observation_space: Space,
+    feature_space: Space,
+    actions: int,
+    dim: int,
+    hidden: int,
+    layers: int,
+    layer_norm: bool,
+    normalise: bool = True,
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
-    observe, features = Encoder(observation_space), Encoder(feature_space)
+    observe, features = Encoder(observation_space, normalise), Encoder(feature_space, normalise)
     F = Forward(observe.width, actions, dim, hidden, layers, layer_norm)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
     return Representation(observe, features, F, B)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,8 @@ class FeatureSample:
     """(n,) float64, their sum is one"""
     B: Tensor
     """(n, d) float64"""
-
-    @property
-    def covariance(self) -> Tensor:
-        """(d, d) Cov_rho B = E_rho[B B^T]."""
-        return (self.B * self.weights[:, None]).T @ self.B
+    covariance: Tensor
+    """(d, d) float64, Cov_rho B = E_rho[B B^T]"""
 
     @property
     def radius(self) -> float:
@@ -43,26 +41,27 @@ class FeatureSample:
 def feature_sample(representation: Representation, replay: Replay, most: int, seed: int) -> FeatureSample:
     """A sample of rho from the replay: all distinct rows where features are categories, else ``most`` random rows."""
     rows = replay.transitions.features
-    if representation.features.categorical:
+    if representation.feature_encoder.categorical:
         rows, counts = torch.unique(rows, dim=0, return_counts=True)
-        weights = counts.to(torch.float64)
-    if len(rows) > most or not representation.features.categorical:
-        keep = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
-        weights = weights[keep] if representation.features.categorical else torch.ones(len(keep), dtype=torch.float64)
-        rows = rows[keep]
-    return with_backward(representation, rows.clone(), weights / weights.sum())
+        weights = counts.double() / counts.sum()
+    else:
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]]
+        weights = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+    return with_backward(representation, rows.clone(), weights)
 
 
-def with_backward(representation: Representation, rows: Tensor, weights: Tensor) -> FeatureSample:
-    """The sample with B computed from its rows, in pieces that fit in memory."""
-    B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, 8192)])
-    return FeatureSample(rows, weights, B.double())
+def with_backward(
+    representation: Representation, rows: Tensor, weights: Tensor, covariance: Tensor | None = None
+) -> FeatureSample:
+    """The sample with B computed from its rows, in pieces that fit in memory; Cov_rho B too unless it is known."""
+    B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, 8192)]).double()
+    return FeatureSample(rows, weights, B, (B * weights[:, None]).T @ B if covariance is None else covariance)
 
 
 def goal_row(target: Goal, features: FeatureMap, representation: Representation) -> Array:
     """(packed,) the packed features of a goal; raises when the numbers do not name one."""
     given, names = target.at, features.column_names
-    packed = representation.features.packed
+    packed = representation.feature_encoder.packed
     if features.table is not None and len(given) == len(names):
         coordinates = given[: features.table.shape[1]]
         match = np.flatnonzero((features.table == np.asarray(coordinates)).all(1))
@@ -79,7 +78,7 @@ def goal_row(target: Goal, features: FeatureMap, representation: Representation)
             expected += f" or {packed} (the state's number{', action' if features.include_action else ''})"
         raise UserError(f"{target} has {len(given)} numbers; this agent's goals have {expected}.")
     start = 0
-    for leaf in representation.features.leaves:
+    for leaf in representation.feature_encoder.leaves:
         column = row[start : start + leaf.packed]
         top = leaf.categories - 1 if leaf.kind == "one-hot" else 1
         if leaf.kind != "number" and ((column < 0) | (column > top) | (column != np.round(column))).any():
@@ -115,7 +114,11 @@ def infer_z(target: Reward, sample: FeatureSample, features: FeatureMap, represe
             continue
         row = torch.from_numpy(goal_row(term, features, representation))
         mass = 1.0
-        if representation.features.categorical:
+        if not representation.feature_encoder.categorical:
+            low, high = sample.rows.min(0).values, sample.rows.max(0).values
+            if ((row < low) | (row > high)).any():
+                warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=3)
+        else:
             mass = float(sample.weights[(sample.rows == row).all(1)].sum())
             if mass == 0.0:
                 raise UserError(

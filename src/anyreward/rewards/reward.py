@@ -73,6 +73,8 @@ class Reward:
     __rmul__ = __mul__
 
     def __truediv__(self, weight: float) -> Reward:
+        if weight == 0:
+            raise UserError("A reward was divided by zero.")
         return self * (1 / weight)
 
     def __neg__(self) -> Reward:

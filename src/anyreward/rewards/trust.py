@@ -59,37 +59,47 @@ def represented(values: np.ndarray[Any, Any], sample: FeatureSample) -> float:
     return 1.0 - float((sample.weights * residual.square()).sum()) / size
 
 
-def lookahead_sample(representation: Representation, replay: Replay, seed: int) -> Transitions | None:
+@dataclass(frozen=True)
+class LookaheadSample:
+    """Distinct transitions of the training data, and how often each was seen."""
+
+    rows: Transitions
+    counts: Tensor
+    """(n,) float64"""
+
+
+def lookahead_sample(representation: Representation, replay: Replay, seed: int) -> LookaheadSample | None:
     """Distinct transitions of the replay, for `consistent`; None where observations are not categories."""
-    if not representation.observe.categorical:
+    if not representation.observation_encoder.categorical:
         return None
     random = torch.Generator().manual_seed(seed)
     rows = replay.transitions.at(torch.randperm(len(replay), generator=random)[:MOST_TRANSITIONS])
     table = torch.cat([column.reshape(len(rows.actions), -1).double() for column in rows], dim=1)
-    _, group = torch.unique(table, dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
-    return rows.at(first)
+    _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
+    first = torch.full((len(counts),), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
+    return LookaheadSample(rows.at(first), counts.double())
 
 
 def consistent(
-    representation: Representation, rows: Transitions, rewards: np.ndarray[Any, Any], z: Tensor, gamma: float
+    representation: Representation, sample: LookaheadSample, rewards: np.ndarray[Any, Any], z: Tensor, gamma: float
 ) -> float | None:
     """Share of the one-step lookahead gain that argmax_a F(s, a, z) . z takes, over the states whose actions are known.
 
-    ``rewards`` (n,) are those of the rows, in the scale of z. Outcomes of one state and action are averaged.
+    ``rewards`` (n,) are those of the sample's rows, in the scale of z. Outcomes of one state and action are averaged
+    as often as they were seen.
     """
+    rows, counts = sample.rows, sample.counts
     states, state = torch.unique(rows.observations, dim=0, return_inverse=True)
     Q = representation.q(states, z.expand(len(states), -1)).double()  # (S, A)
-    Q_next = representation.q(rows.next_observations, z.expand(len(rows.actions), -1)).double()  # (n, A)
-    bootstrap = torch.where(rows.terminated, 0.0, gamma * Q_next.max(1).values)
-    backup = torch.zeros_like(Q).index_put_(
-        (state, rows.actions), torch.from_numpy(rewards) + bootstrap, accumulate=True
-    )
-    seen = torch.zeros_like(Q).index_put_((state, rows.actions), torch.ones(len(state), dtype=Q.dtype), accumulate=True)
+    Q_next = representation.q(rows.next_observations, z.expand(len(counts), -1)).double()  # (n, A)
+    outcome = torch.from_numpy(rewards) + torch.where(rows.terminated, 0.0, gamma * Q_next.max(1).values)  # (n,)
+    where = (state, rows.actions)
+    seen = torch.zeros_like(Q).index_put_(where, counts, accumulate=True)
+    backup = torch.zeros_like(Q).index_put_(where, counts * outcome, accumulate=True) / seen
     whole = (seen > 0).all(1)
     if not whole.any():
         return None
-    backup, Q = (backup / seen)[whole], Q[whole]
+    backup, Q = backup[whole], Q[whole]
     taken = backup.gather(1, Q.argmax(1, keepdim=True)).squeeze(1)
     most = (backup.max(1).values - backup.mean(1)).sum()
     return float((taken - backup.mean(1)).sum() / most) if most > 0 else 1.0

@@ -45,9 +45,19 @@ class FiniteMDP:
         """The number of actions."""
         return int(self.P.shape[1])
 
+    @property
+    def live(self) -> Array:
+        """The states that do not end the episode at once; only these can be a goal that is stayed at."""
+        return np.flatnonzero(self.P.sum((1, 2)) > 0)
+
     def transition_matrix(self, pi: Array) -> Array:
         """(..., S, S) P_pi(s'|s) of policies pi (..., S, A)."""
         return np.asarray(np.einsum("...sa,sat->...st", pi, self.P))
+
+    def on_states(self, r: Array) -> Array:
+        """Rewards on states (..., S) as rewards on states and actions (..., S, A)."""
+        r = np.asarray(r, dtype=np.float64)
+        return np.broadcast_to(r[..., None], (*r.shape, self.actions))
 
     def policy_value(self, pi: Array, r: Array) -> Array:
         """(..., S) V^pi for policies pi (..., S, A) and rewards r, (..., S) or (..., S, A); t = 0 counts."""
@@ -83,26 +93,33 @@ class FiniteMDP:
         return M.reshape(self.states, self.actions, self.states, self.actions)
 
     def _state_action(self, r: Array) -> Array:
+        # Where S = A, a batch of state rewards looks like one reward on states and actions: say so with `on_states`.
         r = np.asarray(r, dtype=np.float64)
         if r.shape[-2:] == (self.states, self.actions):
             return r
         if r.shape[-1:] == (self.states,):
-            return np.broadcast_to(r[..., None], (*r.shape, self.actions))
+            return self.on_states(r)
         raise UserError(
             f"A reward of shape {r.shape} does not fit this MDP; expected (..., {self.states}) for rewards on states "
             f"or (..., {self.states}, {self.actions}) for rewards on states and actions."
         )
 
 
-def finite_mdp(env: gym.Env[Any, Any], gamma: float) -> FiniteMDP | None:
-    """The exact MDP behind an environment, if it shows one: our mazes, or a toy-text table ``P``; else None."""
+def finite_mdp(env: gym.Env[Any, Any], gamma: float, most_states: int | None = None) -> FiniteMDP | None:
+    """The exact MDP behind an environment, if it shows one: our mazes, or a toy-text table ``P``; else None.
+
+    Also None, before anything large is built, where it has more than ``most_states`` states.
+    """
+    most = most_states or float("inf")
     base = env.unwrapped
     maze = getattr(base, "maze", None)
     if isinstance(maze, Maze):
-        return FiniteMDP(maze.transitions, gamma, maze.free)
+        return None if len(maze.free) > most else FiniteMDP(maze.transitions, gamma, maze.free)
     table = getattr(base, "P", None)
     if isinstance(table, dict) and isinstance(env.observation_space, gym.spaces.Discrete):
         states, actions = len(table), len(table[0])
+        if states > most:
+            return None
         P = np.zeros((states, actions, states))
         for s, by_action in table.items():
             for a, outcomes in by_action.items():

@@ -173,7 +173,15 @@ class MazeVectorEnv(VectorEnv[Array, Array, Array]):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
-    def __init__(self, num_envs: int = 1, drawing: str = FOUR_ROOMS, max_episode_steps: int = 50) -> None:
+    def __init__(
+        self,
+        num_envs: int = 1,
+        drawing: str = FOUR_ROOMS,
+        max_episode_steps: int = 50,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            raise UserError("Many agents at once are not drawn; render a single one: gymnasium.make(...).")
         self.maze = parse_maze(drawing)
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps

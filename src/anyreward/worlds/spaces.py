@@ -72,6 +72,11 @@ def _pack(space: Space, batch: Any) -> Iterator[Array]:
                 yield from _pack(part, batch[key])
         case spaces.Discrete() | spaces.MultiDiscrete():
             values = np.asarray(batch) - space.start
+            size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            if values.size and ((values < 0) | (values >= size)).any():
+                raise UserError(
+                    f"A value lies outside {space}: they run from {space.start} to {space.start + size - 1}."
+                )
             yield values.reshape(len(values), -1)
         case _:
             values = np.asarray(batch)

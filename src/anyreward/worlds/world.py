@@ -31,7 +31,8 @@ class World:
     name: str
     observation_space: Space
     action_space: Space
-    make: Callable[[], gym.Env[Any, Any]]
+    make: Callable[[], gym.Env[Any, Any]] | None
+    """Opens one; None where only a vector environment was given."""
     make_vector: Callable[[int], VectorEnv[Any, Any, Any]]
     feature_names: tuple[str, ...] | None = None
     feature_table: Array | None = None
@@ -55,13 +56,15 @@ def number_of_actions(space: Space) -> int:
 
 
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
-    """A world from a short name, a Gymnasium id, a maze drawing in a .txt file, or an environment object."""
+    """A world from a short name, a Gymnasium id, a maze drawing (text, or a .txt file), or an environment object."""
     if isinstance(world, World):
         return world
     if isinstance(world, VectorEnv):
         return _from_vector(world)
     if isinstance(world, gym.Env):
         return _from_env(world)
+    if isinstance(world, str) and "\n" in world:
+        return from_id("anyreward/Maze-v0", name="maze", drawing=world)
     if str(world).endswith(".txt"):
         path = Path(world)
         if not path.is_file():
@@ -79,7 +82,7 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
             f"{name or identity!r} is neither one of our worlds ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
             f"an environment that Gymnasium can make: {error}"
         ) from error
-    return World(
+    world = World(
         name=name or identity,
         observation_space=env.observation_space,
         action_space=env.action_space,
@@ -88,6 +91,8 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
         recipe={"id": identity, "kwargs": kwargs},
         **_readable(env),
     )
+    env.close()
+    return world
 
 
 def _from_env(env: gym.Env[Any, Any]) -> World:
@@ -103,14 +108,11 @@ def _from_env(env: gym.Env[Any, Any]) -> World:
 
 
 def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
-    def refuse() -> gym.Env[Any, Any]:
-        raise UserError("This world was given as a vector environment; pass a single environment to act in.")
-
     return World(
         name=env.spec.id if env.spec else type(env).__name__,
         observation_space=env.single_observation_space,
         action_space=env.single_action_space,
-        make=refuse,
+        make=None,
         make_vector=lambda n: env,
     )
 
