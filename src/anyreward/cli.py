@@ -133,6 +133,7 @@ class Bench:
         result = run_bench(self.preset, self.dim, self.updates, self.quality, lambda line: print(line, file=sys.stderr))
         print(f"update                      {result.update_ms:.2f} ms")
         print(f"its matrix products         {result.update_gflop:.3f} GFLOP, {result.peak_gflops:.0f} GFLOP/s at peak")
+        print(f"  of these computed         {result.computed_gflop:.3f} GFLOP (each distinct feature once)")
         print(f"ratio to them               {result.ratio:.2f}")
         print(f"environment steps           {result.env_steps_per_second:,.0f}/s")
         if self.quality:

@@ -101,7 +101,7 @@ def test_a_wrong_value_is_named_with_what_is_accepted(name: str, value: Any, mes
         {"exploration": 0.0},
         {"target_retention": 0},
         {"z_goals": 0.3, "z_sums": 0.7},
-        {"updates": 0, "steps_per_cycle": 0, "warmup_steps": 0},
+        {"updates": 1, "steps_per_cycle": 0, "warmup_steps": 0},
         {"orthonormality": 0.0},
         {"temperature": 1},
         {"dim": 1},

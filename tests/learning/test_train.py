@@ -63,12 +63,30 @@ def test_targets_in_groups_are_targets_one_by_one() -> None:
     F, B = Forward(6, 3, 4, 8, 2, True).double(), Backward(6, 4, 8, 2, True).double()
     learner = make_learner(F, B, 1e-3)
     x, z = torch.randn(10, 6, dtype=torch.float64), torch.randn(10, 4, dtype=torch.float64)
-    group = Batch(x, torch.zeros(10, dtype=torch.long), x, torch.ones(10), x, x, z)
+    index = torch.arange(10)
+    group = Batch(x, torch.zeros(10, dtype=torch.long), x, torch.ones(10), z, index, index.flip(0), x)
     whole = bellman_targets(learner, group, 2.0)
-    for rows in (slice(0, 5), slice(5, 10)):
-        part = bellman_targets(learner, Batch(*(column[rows] for column in group)), 2.0)
-        assert torch.allclose(part.F_next, whole.F_next[rows], rtol=1e-12)
-        assert torch.allclose(part.B, whole.B[rows], rtol=1e-12)
+    for i in range(2):
+        part = bellman_targets(learner, group.minibatch(i, 5), 2.0)
+        assert torch.allclose(part.F_next, whole.F_next[5 * i : 5 * i + 5], rtol=1e-12)
+        assert torch.allclose(part.B, whole.B[5 * i : 5 * i + 5], rtol=1e-12)
+    assert torch.allclose(whole.B, learner.B_target(x.flip(0)), rtol=1e-12)
+
+
+def test_b_once_for_each_distinct_feature_is_b_for_every_row() -> None:
+    """The same values and the same gradient, whichever way is fewer rows."""
+    from anyreward.learning.update import backward_rows
+    from anyreward.representation import Backward
+
+    torch.manual_seed(0)
+    B = Backward(6, 4, 8, 2, True).double()
+    g, weight = torch.randn(5, 6, dtype=torch.float64), torch.randn(40, 4, dtype=torch.float64)
+    index = torch.randint(5, (40,))
+    for rows in (backward_rows(B, g, index), backward_rows(B, g.repeat(9, 1), index)):  # few distinct rows, then many
+        assert torch.allclose(rows, B(g[index]), rtol=1e-12)
+        gradients = torch.autograd.grad((weight * rows).sum(), list(B.parameters()))
+        expected = torch.autograd.grad((weight * B(g[index])).sum(), list(B.parameters()))
+        assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(gradients, expected, strict=True))
 
 
 def test_flat_parameters_learn_as_plain_ones() -> None:
@@ -86,7 +104,8 @@ def test_flat_parameters_learn_as_plain_ones() -> None:
     for _ in range(20):
         x, g2, z = torch.randn(5, 6), torch.randn(5, 6), torch.randn(5, 4)
         actions, discount = torch.randint(3, (5,)), torch.rand(5)
-        batch = Batch(x, actions, x.flip(0), discount, x, g2, z)
+        index = torch.arange(10)
+        batch = Batch(x, actions, x.flip(0), discount, z, index[:5], index[5:], torch.cat([x, g2]))
         update(learner, batch, bellman_targets(learner, batch, 2.0), 0.7)
         learner.move_targets(0.9)
 

@@ -59,11 +59,17 @@ def whole_population(mdp: FiniteMDP) -> Batch:
             rows += [(s, a, s1, 0.0 if ends else GAMMA) for s1 in (outcomes if not ends else [0] * QUARTERS)]
     s, a, s1, discount = (np.array(column) for column in zip(*rows, strict=True))
     one_hot, actions = np.eye(S)[s], np.eye(A)[a]
-    g = torch.from_numpy(np.concatenate([one_hot, actions], axis=1))
+    everything = torch.arange(len(s))
     return Batch(
-        torch.from_numpy(one_hot), torch.from_numpy(a), torch.from_numpy(np.eye(S)[s1]), torch.from_numpy(discount),
-        g, g, torch.empty(0),
-    )  # fmt: skip
+        x=torch.from_numpy(one_hot),
+        actions=torch.from_numpy(a),
+        next_x=torch.from_numpy(np.eye(S)[s1]),
+        discount=torch.from_numpy(discount),
+        z=torch.empty(0),
+        here=everything,
+        other=everything,
+        g=torch.from_numpy(np.concatenate([one_hot, actions], axis=1)),
+    )
 
 
 def learn(mdp: FiniteMDP, z_of: Callable[[TabularB], Tensor], steps: int = 6_000) -> tuple[TabularF, TabularB]:

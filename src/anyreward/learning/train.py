@@ -50,8 +50,7 @@ def learn(
             group = _draw(representation, replay, s, n, random)
             targets = bellman_targets(learner, group, s.temperature)
             for i in range(n):
-                rows = slice(i * s.batch_size, (i + 1) * s.batch_size)
-                batch = Batch(*(column[rows] for column in group))
+                batch, rows = group.minibatch(i, s.batch_size), slice(i * s.batch_size, (i + 1) * s.batch_size)
                 learner.set_learning_rate(
                     s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay)
                 )
@@ -77,14 +76,18 @@ def _draw(representation: Representation, replay: Replay, s: Settings, updates: 
     held, n = replay.transitions, updates * s.batch_size
     rows = held.at(torch.randint(len(replay), (n,), generator=random))
     other = held.features[torch.randint(len(replay), (n,), generator=random)]
+    features, index = torch.cat([rows.features, other]), torch.arange(2 * n)
+    if representation.feature_encoder.categorical:  # few distinct ones, often: B need not see each more than once
+        features, index = torch.unique(features, dim=0, return_inverse=True)
     return Batch(
         x=representation.observation_encoder(rows.observations),
         actions=rows.actions,
         next_x=representation.observation_encoder(rows.next_observations),
         discount=s.gamma * (~rows.terminated).to(torch.float32),
-        g=representation.feature_encoder(rows.features),
-        other_g=representation.feature_encoder(other),
         z=_draw_z(representation, replay, s, random, n),
+        here=index[:n],
+        other=index[n:],
+        g=representation.feature_encoder(features),
     )
 
 

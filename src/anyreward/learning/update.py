@@ -23,12 +23,19 @@ class Batch(NamedTuple):
     """(b, width) next observations s_{i+1}"""
     discount: Tensor
     """(b,) gamma, or 0 where the transition terminated"""
-    g: Tensor
-    """(b, features) phi(s_i, a_i)"""
-    other_g: Tensor
-    """(b, features) phi(s'_j, a'_j) of the second, independent minibatch"""
     z: Tensor
     """(b, d) z_i, independent of the second minibatch"""
+    here: Tensor
+    """(b,) phi(s_i, a_i), as rows of ``g``"""
+    other: Tensor
+    """(b,) phi(s'_j, a'_j) of the second, independent minibatch, as rows of ``g``"""
+    g: Tensor
+    """(m, features) the features that both minibatches refer to, each distinct one once where they are categories"""
+
+    def minibatch(self, i: int, b: int) -> Batch:
+        """The i-th minibatch of size b of a stack."""
+        rows = slice(i * b, (i + 1) * b)
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields if name != "g"})
 
 
 class Targets(NamedTuple):
@@ -95,20 +102,29 @@ def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str)
         start += parameter.numel()
 
 
+def backward_rows(B: nn.Module, g: Tensor, index: Tensor) -> Tensor:
+    """(n, d) B(g[index]); computed once for each row of g where that is fewer rows."""
+    if len(g) < len(index):
+        return torch.index_select(B(g), 0, index)
+    rows: Tensor = B(g[index])
+    return rows
+
+
 @torch.no_grad()
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
     """The targets of a stack of minibatches at once: larger matrix products, the same numbers."""
     F_next = expected_forward(learner.F_target(batch.next_x, batch.z), batch.z, temperature)
-    return Targets(F_next, learner.B_target(batch.other_g))
+    return Targets(F_next, backward_rows(learner.B_target, batch.g, batch.other))
 
 
 def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> dict[str, Tensor]:
     """One gradient step on both networks; returns metrics that are still tensors, so that nothing waits for them."""
     b = len(batch.actions)
-    B_both = learner.B(torch.cat([batch.g, batch.other_g]))  # (2b, d), one pass for both minibatches
+    B_both = backward_rows(learner.B, batch.g, torch.cat([batch.here, batch.other]))  # (2b, d), one pass for both
     B, B_other = B_both[:b], B_both[b:]
     F_all = learner.F(batch.x, batch.z)  # (b, A, d)
-    F = F_all[torch.arange(b), batch.actions]  # (b, d)
+    taken = batch.actions[:, None, None].expand(-1, 1, F_all.shape[2])
+    F = F_all.gather(1, taken).squeeze(1)  # (b, d); gather has a faster backward pass than indexing
     bellman = fb_loss(F, B, B_other, targets.F_next, targets.B, batch.discount)
     orthonormal = orthonormality_loss(B, B_other)
     learner.optimiser.zero_grad(set_to_none=False)  # the gradients are views too: they must stay in place
