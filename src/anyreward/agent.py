@@ -33,6 +33,9 @@ from anyreward.worlds.world import World, from_id
 
 FORMAT = 1
 """Version of the agent folder."""
+ASK_SIZE = 0.7
+"""The size of an asked z, in units of a typical goal's z. Below 1, greedy policies are steadier next to a goal, above,
+costs weigh more; docs/presets.md has the figures."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +76,7 @@ class Agent:
                 "This reward is zero wherever the agent has been: every policy is equally good.", stacklevel=2
             )
         # Scaling a reward changes no optimal policy, so z may have the size that F knows best.
-        scale = size / self.sample.radius if size > 0 else 1.0
+        scale = size / (ASK_SIZE * self.sample.radius) if size > 0 else 1.0
         z = (z_R / scale).to(self.representation.dtype)
         return Policy(
             representation=self.representation,

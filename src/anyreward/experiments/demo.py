@@ -18,7 +18,7 @@ from anyreward.rewards.reward import Goal, Reward, goal
 from anyreward.training import train
 from anyreward.worlds.maze import Maze, MazeEnv
 
-UPDATES = 10_000
+UPDATES = 12_000
 
 
 @dataclass(frozen=True)
