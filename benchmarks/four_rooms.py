@@ -107,15 +107,27 @@ def draw() -> None:
     axes[0].legend(loc="lower right")
     figure.suptitle("Four rooms, d = 100: value / optimal value (band: lowest to highest seed)")
     figure.savefig(RESULTS / "quality.png", dpi=120)
+    print_tables(results)
+
+
+def print_tables(results: list[dict[str, Any]]) -> None:
+    """The two tables of benchmarks/README.md."""
+    print("| preset, seed | Boltzmann mean | 5th percentile | worst goal | greedy mean | worst goal |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for r in results:
         quality = r["policy quality (z = B(g), all goals)"]
         soft, greedy = quality["boltzmann, temperature 1"], quality["greedy"]
-        cells = [f"{soft['mean']:.3f}", f"{soft['min']:.3f}", f"{greedy['mean']:.3f}"]
-        for name in r["ask (greedy)"]:
-            for scale in ("ratio", "normalised"):
-                s = r["ask (greedy)"][name][scale]
-                cells.append(f"{s['mean']:.2f} {s['p5']:.2f} {s['min']:.2f}")
-        print(f"| {r['preset']} {r['seed']} | " + " | ".join(cells) + " |")
+        cells = (soft["mean"], soft["p5"], soft["min"], greedy["mean"], greedy["min"])
+        print(f"| `{r['preset']}`, {r['seed']} |", " | ".join(f"{x:.3f}" for x in cells), "|")
+    columns = [(preset, scale) for preset in ("fast", "paper") for scale in ("ratio", "normalised")]
+    print("\n| reward |", " | ".join(f"`{preset}`, {scale}: mean, 5th, min" for preset, scale in columns), "|")
+    print("| --- | --- | --- | --- | --- |")
+    for family in results[0]["ask (greedy)"]:
+        row = []
+        for preset, scale in columns:
+            seeds = [r["ask (greedy)"][family][scale] for r in results if r["preset"] == preset]
+            row.append(", ".join(f"{np.mean([seed[key] for seed in seeds]):.2f}" for key in ("mean", "p5", "min")))
+        print(f"| {family} |", " | ".join(row), "|")
 
 
 if __name__ == "__main__":
