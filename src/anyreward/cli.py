@@ -99,7 +99,9 @@ class Evaluate:
         """Print policy quality for the paper's Boltzmann policy and the greedy one."""
         agent = load(self.run_folder)
         mdp = agent.exact_mdp()
-        table = Table(title=f"{agent.world_name}: value / optimal value over {mdp.states} goals", title_justify="left")
+        table = Table(
+            title=f"{agent.world_name}: value / optimal value over {len(mdp.live)} goals", title_justify="left"
+        )
         for column in ("policy", "mean", "5th percentile", "worst"):
             table.add_column(column, justify="left" if column == "policy" else "right")
         figures = {}

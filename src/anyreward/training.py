@@ -78,9 +78,6 @@ def train(
     place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
     agent, replay = untrained(place, s, features), Replay(s.replay_size)
 
-    if out is not None:
-        (Path(out) / "agent.json").unlink(missing_ok=True)  # from here on the folder belongs to this run
-
     def finish(done: int) -> Agent:
         whole = replace(
             agent,
@@ -105,7 +102,10 @@ def train(
         else:
             replay = Replay(max(s.replay_size, len(place.actions)))  # data that is given is used whole
             replay.add(place.transitions(agent.features))
-        log = stack.enter_context(MetricsLog(Path(out), tensorboard)) if out is not None else None
+        log = None
+        if out is not None:
+            log = stack.enter_context(MetricsLog(Path(out), tensorboard))
+            (Path(out) / "agent.json").unlink(missing_ok=True)  # from here on the folder belongs to this run
         bar = stack.enter_context(TrainingProgress(s.updates, progress))
         seconds, clock, reported, note = 0.0, time.perf_counter(), 0, ""
         try:
