@@ -6,6 +6,7 @@ import torch
 from gymnasium import spaces
 
 from anyreward.representation.encoding import Encoder
+from anyreward.worlds.spaces import pack
 
 BOX = spaces.Box(-np.inf, np.inf, (3,))
 
@@ -92,3 +93,13 @@ def test_the_moments_are_saved_with_the_module() -> None:
     other.load_state_dict(encoder.state_dict())
     assert torch.equal(other(rows), encoder(rows))
     assert not torch.equal(Encoder(BOX)(rows), encoder(rows))
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(7), spaces.MultiDiscrete([3, 4, 2]), spaces.MultiBinary(70)])
+def test_distinct_rows_are_those_of_unique(space: spaces.Space) -> None:
+    space.seed(0)
+    rows = torch.from_numpy(pack(space, np.stack([space.sample() for _ in range(60)] * 2)))
+    distinct, index = Encoder(space).distinct(rows)
+    expected, expected_index = torch.unique(rows, dim=0, return_inverse=True)
+    assert torch.equal(distinct, expected)
+    assert torch.equal(index, expected_index)

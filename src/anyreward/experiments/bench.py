@@ -83,8 +83,12 @@ def plain_flop(agent: Agent, s: Settings) -> int:
     return 2 * (networks + pairs)
 
 
-def bench_updates(world: World, s: Settings, cycles: int = 15) -> tuple[float, float, float, float]:
-    """(ms per update, plain GFLOP, computed GFLOP, peak GFLOP/s); the peak is measured between the timed cycles."""
+def bench_updates(world: World, s: Settings, cycles: int = 30) -> tuple[float, float, float, float, float]:
+    """(ms per update, plain GFLOP, computed GFLOP, peak GFLOP/s, ratio), each a median over cycles.
+
+    The peak is measured next to each timed cycle, and the ratio taken cycle by cycle: a machine that others share
+    slows down and speeds up by the second.
+    """
     agent, replay, collector = _parts(world, s)
     replay.add(collector.collect(5_000))
     s = s.with_(updates=(cycles + 2) * s.updates_per_cycle)
@@ -99,7 +103,9 @@ def bench_updates(world: World, s: Settings, cycles: int = 15) -> tuple[float, f
         started = time.perf_counter()
         next(learning)
         times.append((time.perf_counter() - started) / s.updates_per_cycle * 1e3)
-    return float(np.median(times)), plain_flop(agent, s) / 1e9, computed / 1e9, float(np.median(peaks))
+    gflop = plain_flop(agent, s) / 1e9
+    ratio = float(np.median(np.array(times) / (gflop / np.array(peaks) * 1e3)))
+    return float(np.median(times)), gflop, computed / 1e9, float(np.median(peaks)), ratio
 
 
 def bench_collecting(world: World, s: Settings, steps: int = 20_000) -> float:
@@ -138,14 +144,13 @@ def run_bench(
     """Measure one preset on the four rooms; run it on a quiet machine."""
     world, s = open_world("four-rooms"), preset(preset_name, dim=dim, updates=updates)
     show(f"preset {preset_name}, d = {dim}, {torch.get_num_threads()} threads: timing updates ...")
-    ms, gflop, computed, peak = bench_updates(world, s)
+    ms, gflop, computed, peak, ratio = bench_updates(world, s)
     show("timing collection ...")
     steps = bench_collecting(world, s)
     seconds, count = None, None
     if quality:
         show(f"training until quality {QUALITY} (at most {updates:,} updates) ...")
         seconds, count = bench_quality(world, s, show)
-    ratio = ms / (gflop / peak * 1e3)
     return BenchResult(
         preset_name, dim, torch.get_num_threads(), ms, gflop, computed, peak, ratio, steps, seconds, count
     )

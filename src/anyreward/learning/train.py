@@ -78,7 +78,7 @@ def _draw(representation: Representation, replay: Replay, s: Settings, updates: 
     other = held.features[torch.randint(len(replay), (n,), generator=random)]
     features, index = torch.cat([rows.features, other]), torch.arange(2 * n)
     if representation.feature_encoder.categorical:  # few distinct ones, often: B need not see each more than once
-        features, index = torch.unique(features, dim=0, return_inverse=True)
+        features, index = representation.feature_encoder.distinct(features)
     return Batch(
         x=representation.observation_encoder(rows.observations),
         actions=rows.actions,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +38,20 @@ class Encoder(nn.Module):
     def categorical(self) -> bool:
         """Whether every column is a category, so that equal rows mean equal elements."""
         return all(leaf.kind != "number" for leaf in self.leaves)
+
+    def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The distinct ones of some categorical rows (n, packed), sorted, and where each row is among them, (n,)."""
+        sizes = [leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed)]
+        if math.prod(sizes) > 2**62:
+            found, index = torch.unique(rows, dim=0, return_inverse=True)
+            return found, index
+        # one whole number a row, in the order of the rows: sorting numbers is many times faster than sorting rows
+        code = torch.zeros(len(rows), dtype=torch.int64)
+        for column, size in zip(rows.long().T, sizes, strict=True):
+            code = code * size + column
+        codes, index = torch.unique(code, return_inverse=True)
+        example = torch.empty_like(codes).scatter_(0, index, torch.arange(len(rows)))
+        return rows[example], index
 
     def observe(self, rows: Tensor) -> None:
         """Fold new packed rows (n, packed) into the running mean and variance."""

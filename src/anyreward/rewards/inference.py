@@ -42,8 +42,8 @@ def feature_sample(representation: Representation, replay: Replay, most: int, se
     """A sample of rho from the replay: all distinct rows where features are categories, else ``most`` random rows."""
     rows = replay.transitions.features
     if representation.feature_encoder.categorical:
-        rows, counts = torch.unique(rows, dim=0, return_counts=True)
-        weights = counts.double() / counts.sum()
+        rows, index = representation.feature_encoder.distinct(rows)
+        weights = torch.bincount(index).double() / len(index)
     else:
         rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]]
         weights = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
