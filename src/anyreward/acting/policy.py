@@ -88,7 +88,11 @@ class Policy:
         return replace(self, rng=np.random.default_rng(seed))
 
     def q(self, observations: Any) -> Array:
-        """Q(s, a) = F(s, a, z) . z_R in units of the reward: (n, A) for a batch, (A,) for one observation."""
+        """Q(s, a) = F(s, a, z) . z_R in units of the reward: (n, A) for a batch, (A,) for one observation.
+
+        F is trained on the softmax policies of Algorithm 1, so these are the values of such a soft policy: their order
+        decides well, their size is below what the greedy policy earns.
+        """
         single, preferences = self._preferences(observations)
         q = self.reward_scale * preferences.double().numpy()
         return np.asarray(q[0] if single else q)
