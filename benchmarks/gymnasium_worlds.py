@@ -23,10 +23,15 @@ RESULTS = Path(__file__).parent / "results" / "gymnasium_worlds.json"
 SEEDS = (0, 1, 2)
 
 
-def frozen_lake_reward() -> ar.Reward:
-    """The expected reward of each state and action, from the environment's own table."""
+def frozen_lake_table() -> np.ndarray[Any, Any]:
+    """(16, 4) the expected reward of each state and action, from the environment's own table."""
     table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]
-    r = np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
+    return np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
+
+
+def frozen_lake_reward() -> ar.Reward:
+    """FrozenLake's reward as a function of state and action."""
+    r = frozen_lake_table()
     return ar.reward(lambda g: r[g[:, 0].astype(int), g[:, 1].astype(int)], "FrozenLake's own reward")
 
 
@@ -68,8 +73,7 @@ def best_of_frozen_lake(episodes: int) -> dict[str, float]:
     """The return of the undiscounted optimum's policy, played for as many episodes."""
     mdp = ar.finite_mdp(gym.make("FrozenLake-v1"), 0.9999)
     assert mdp is not None
-    table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]
-    r = np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
+    r = frozen_lake_table()
     actions = mdp.q_value(mdp.optimal_value(r), r).argmax(-1)
 
     class Optimal:
