@@ -30,7 +30,7 @@ from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.trust import lookahead_sample
 from anyreward.storage.metrics import MetricsLog
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
-from anyreward.worlds.world import World, number_of_actions, open_world
+from anyreward.worlds.world import World, discrete_actions, open_world
 
 MOST_STATES = 1_000
 """Exact evaluation during training stops paying above this many states."""
@@ -75,6 +75,7 @@ def train(
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
+    # the type checker cannot know that what is no dataset is a world
     place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
     agent, replay = untrained(place, s, features), Replay(s.replay_size)
 
@@ -132,7 +133,8 @@ def train(
 def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any] | None = None) -> Agent:
     """An agent with fresh networks for a world or a dataset; the seed decides their weights."""
     world = place if isinstance(place, World) else None
-    actions = number_of_actions(place.action_space)
+    space = discrete_actions(place.action_space)
+    actions = int(space.n)
     fm = feature_map(
         features or s.features,
         place.observation_space,
@@ -151,7 +153,7 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
         fm,
         sample=FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0), torch.empty(0)),
         settings=s,
-        action_start=int(place.action_space.start),  # type: ignore[attr-defined]
+        action_start=int(space.start),
         world_name=place.name,
         world_recipe=world.recipe if world else None,
     )

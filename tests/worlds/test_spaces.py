@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from anyreward import UserError
 from anyreward.representation.encoding import Encoder
 from anyreward.worlds.spaces import as_batch, is_single, leaves, pack, space_from_json, space_to_json, take
-from anyreward.worlds.world import number_of_actions, open_world
+from anyreward.worlds.world import discrete_actions, open_world
 
 shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
@@ -149,10 +149,10 @@ def test_an_unknown_space_in_json() -> None:
 
 
 def test_only_discrete_actions() -> None:
-    assert number_of_actions(spaces.Discrete(7, start=2)) == 7
+    assert discrete_actions(spaces.Discrete(7, start=2)).n == 7
     with pytest.raises(UserError, match=r"action space is Box; supported: Discrete"):
-        number_of_actions(spaces.Box(-1, 1, (2,)))
+        discrete_actions(spaces.Box(-1, 1, (2,)))
     with pytest.raises(UserError, match="MultiDiscrete"):
-        number_of_actions(spaces.MultiDiscrete([2, 2]))
+        discrete_actions(spaces.MultiDiscrete([2, 2]))
     with pytest.raises(UserError, match="action space is Box"):
         _ = open_world("Pendulum-v1").actions

@@ -14,6 +14,7 @@ from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
 from anyreward.worlds.spaces import as_batch, pack, take
+from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +59,7 @@ class Collector:
         self, epsilon: float, greedy: GreedyActions | None, draw_z: Callable[[int], Tensor] | None
     ) -> tuple[Array, ...]:
         n = self._env.num_envs
-        start = self._env.single_action_space.start  # type: ignore[attr-defined]
+        start = discrete_actions(self._env.single_action_space).start
         actions = self._rng.integers(self._features.actions, size=n)
         if epsilon < 1.0 and greedy is not None and draw_z is not None:
             if self._z is None:

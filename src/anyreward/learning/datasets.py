@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
 from anyreward.worlds.spaces import Space, pack, take
-from anyreward.worlds.world import number_of_actions
+from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ class Dataset:
     def transitions(self, features: FeatureMap) -> Transitions:
         """The packed transitions, with phi(s, a)."""
         packed = pack(self.observation_space, self.observations)
-        actions = self.actions - self.action_space.start  # type: ignore[attr-defined]
+        actions = self.actions - discrete_actions(self.action_space).start
         rows = (
             packed,
             actions.astype(np.int64),
@@ -59,7 +59,7 @@ class Dataset:
         return Transitions(*(torch.from_numpy(np.ascontiguousarray(row)) for row in rows))
 
 
-def is_dataset(source: object) -> bool:
+def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
     """Whether a source names a dataset rather than a world: an .npz file, a Minari folder, or ``minari:ID``."""
     if isinstance(source, Dataset):
         return True
@@ -152,7 +152,7 @@ def _read_minari(source: str) -> Dataset:
             data = minari.MinariDataset(Path(source) / "data")
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"Minari cannot read {source}: {error}") from error
-    number_of_actions(data.action_space)
+    discrete_actions(data.action_space)
     space = data.observation_space
     before, actions, after, terminated = [], [], [], []
     for episode in data.iterate_episodes():

@@ -128,6 +128,6 @@ def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: flo
     bellman = fb_loss(F, B, B_other, targets.F_next, targets.B, batch.discount)
     orthonormal = orthonormality_loss(B, B_other)
     learner.optimiser.zero_grad(set_to_none=False)  # the gradients are views too: they must stay in place
-    (bellman + orthonormality * orthonormal).backward()  # type: ignore[no-untyped-call]
+    (bellman + orthonormality * orthonormal).backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
     learner.optimiser.step()
     return {"bellman_loss": bellman.detach(), "orthonormality_loss": orthonormal.detach()}

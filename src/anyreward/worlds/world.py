@@ -42,17 +42,17 @@ class World:
     @property
     def actions(self) -> int:
         """The number of actions; raises for an action space that is not Discrete."""
-        return number_of_actions(self.action_space)
+        return int(discrete_actions(self.action_space).n)
 
 
-def number_of_actions(space: Space) -> int:
-    """The size of a Discrete action space; raises for any other."""
+def discrete_actions(space: Space) -> gym.spaces.Discrete:
+    """The action space, if it is Discrete; raises for any other."""
     if not isinstance(space, gym.spaces.Discrete):
         raise UserError(
             f"The action space is {type(space).__name__}; supported: Discrete. Wrap the environment so that it offers "
             "a finite list of actions (gymnasium.wrappers.TransformAction)."
         )
-    return int(space.n)
+    return space
 
 
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
