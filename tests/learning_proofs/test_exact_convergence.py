@@ -114,7 +114,7 @@ def test_q_from_ask_is_the_exact_q() -> None:
     F, B = learn(mdp, z_R)
     spaces = gym.spaces.Discrete(S), gym.spaces.Discrete(A)
     features = FeatureMap("observation", spaces[0], A, include_action=True)
-    representation = Representation(Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B)
+    representation = Representation(Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B, A)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)], dtype=torch.float32)
     sample = with_backward(representation, rows, torch.full((S * A,), 1 / (S * A), dtype=torch.float64))
     agent = Agent(representation, features, sample, Settings(dim=D, gamma=GAMMA))

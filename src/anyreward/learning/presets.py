@@ -50,6 +50,12 @@ class Settings:
     """Mixture only: share of z that are B of one replay feature."""
     z_sums: float = 0.4
     """Mixture only: share of z that are signed sums of two to four such B."""
+    pairs: Literal["minibatch", "all", "average"] = "minibatch"
+    """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (the paper); all features of the
+    replay with their frequency, where they are categories and no more than two minibatches (else a second minibatch);
+    or a second minibatch with moving averages of its moments."""
+    average_share: float = 0.02
+    """Moving averages only: share of the newest minibatch in them."""
     features: Literal["auto", "observation", "achieved_goal"] = "auto"
     """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
     there is one."""
@@ -93,6 +99,7 @@ class Settings:
             "exploration": (0.0, 1.0),
             "target_retention": (0.0, 1.0),
             "learning_rate_decay": (0.0, 1.0),
+            "average_share": (0.0, 1.0),
             "z_goals": (0.0, 1.0),
             "z_sums": (0.0, 1.0 - self.z_goals),
         }
@@ -135,6 +142,8 @@ FAST: dict[str, Any] = {
     "updates": 20_000,
     "learning_rate_decay": 0.5,
     "target_every": 5,
+    "target_retention": 0.8,
+    "pairs": "all",
     "layer_norm": True,
     "z_sampling": "mixture",
 }

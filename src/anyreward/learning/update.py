@@ -3,48 +3,98 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from anyreward.representation.losses import expected_forward, fb_loss, orthonormality_loss
+from anyreward.representation.derivatives import RunBackward, RunForward, backward_all, forward_taken, taken
+from anyreward.representation.losses import (
+    Moments,
+    expected_forward,
+    fb_gradients,
+    fb_loss,
+    moments,
+    orthonormality_loss,
+)
+
+TARGET_ROWS = 512
+"""Rows that the target networks see at once: large matrix products, and small enough for a processor's cache."""
 
 
 class Batch(NamedTuple):
-    """Encoded rows that updates see: one minibatch (b, ...), or several of them stacked."""
+    """Encoded rows that updates see: one minibatch, or n of them stacked along a first dimension of every field."""
 
     x: Tensor
-    """(b, width) observations s_i"""
+    """(b, width) observations s_i, or (b, k) their one-hot columns"""
     actions: Tensor
-    """(b,) a_i"""
+    """(b,) a_i, in ascending order"""
+    counts: Tensor
+    """(A,) how often each action was taken; empty where actions come in any order"""
     next_x: Tensor
     """(b, width) next observations s_{i+1}"""
     discount: Tensor
     """(b,) gamma, or 0 where the transition terminated"""
     z: Tensor
     """(b, d) z_i, independent of the second minibatch"""
+    shown_z: Tensor
+    """(b, d) z_i as F sees it"""
+    g: Tensor
+    """(m, features) the features of both minibatches, each distinct one once where they are categories"""
     here: Tensor
     """(b,) phi(s_i, a_i), as rows of ``g``"""
-    other: Tensor
-    """(b,) phi(s'_j, a'_j) of the second, independent minibatch, as rows of ``g``"""
-    g: Tensor
-    """(m, features) the features that both minibatches refer to, each distinct one once where they are categories"""
+    first: Tensor
+    """weights of the first rows of ``g`` in the first minibatch"""
+    second: Tensor
+    """weights of the last rows of ``g`` in the second, independent minibatch"""
 
-    def minibatch(self, i: int, b: int) -> Batch:
-        """The i-th minibatch of size b of a stack."""
-        rows = slice(i * b, (i + 1) * b)
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields if name != "g"})
+    def each(self) -> list[Batch]:
+        """The minibatches of a stack."""
+        return [Batch(*fields) for fields in zip(*(field.unbind() for field in self), strict=True)]
 
 
 class Targets(NamedTuple):
-    """The target networks' part of the Bellman loss; constant until the targets move."""
+    """The target networks' part of the Bellman loss, stacked as the batch is; constant until the targets move."""
 
     F_next: Tensor
-    """(b, d) sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i)"""
+    """(b, d) discount_i sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i)"""
     B: Tensor
-    """(b, d) B(s'_j, a'_j)"""
+    """(len(second), d) B of the second minibatch"""
+    F: Tensor | None
+    """(b, d) F(s_i, a_i, z_i), where moving averages ask for it"""
+
+    def each(self) -> list[Targets]:
+        """Those of the minibatches of a stack."""
+        F = self.F.unbind() if self.F is not None else [None] * len(self.F_next)
+        return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), F, strict=True)]
+
+
+class MovingMoments:
+    """Moving averages that let every pair of samples meet many others, without lagging behind the networks.
+
+    Averages of the moments of the networks being learned are averages of networks that are gone. So the averages here
+    are of the target networks' moments, which move slowly, and the minibatch itself adds what the networks being
+    learned have over their targets on the very same rows: average(targets) + minibatch(online) - minibatch(targets).
+    The last two cancel but for the difference of the networks, and most of the minibatch's noise goes with them.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.seen = 0
+        self.average: Moments | None = None
+
+    def estimate(self, F: Tensor, B: Tensor, weights: Tensor, targets: Targets) -> Moments:
+        """The moments of F and B, after folding this minibatch into the averages."""
+        assert targets.F is not None
+        online = moments(F, B, weights, targets.F_next, targets.B)
+        target = moments(targets.F, targets.B, weights, targets.F_next, targets.B)
+        self.seen += 1
+        share = max(self.share, 1 / self.seen)  # a plain mean until that many have been seen
+        old = self.average or target
+        self.average = Moments(*(torch.lerp(a, t, share) for a, t in zip(old, target, strict=True)))
+        return Moments(*(a + o - t for a, o, t in zip(self.average, online, target, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -52,18 +102,24 @@ class Learner:
     """The networks being learned, their slowly moving targets, and one Adam over both.
 
     The parameters of F and B are views of one flat vector, and so are the targets': Adam and the moving targets then
-    take one operation each instead of one for every layer.
+    take one operation each instead of one for every layer. Weight matrices lie in it by input, so that a look-up of
+    one-hot inputs reads whole rows.
     """
 
     F: nn.Module
     B: nn.Module
     F_target: nn.Module
     B_target: nn.Module
+    run_F: RunForward
+    """F for the actions taken, with its derivative"""
+    run_B: RunBackward
+    """B, with its derivative"""
     flat: Tensor
     """(parameters,) of F and B"""
     flat_target: Tensor
     """(parameters,) of the targets"""
     optimiser: torch.optim.Optimizer
+    averages: MovingMoments | None = None
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Change Adam's learning rate from here on."""
@@ -76,7 +132,7 @@ class Learner:
         self.flat_target.lerp_(self.flat, 1 - retention)
 
 
-def make_learner(F: nn.Module, B: nn.Module, learning_rate: float) -> Learner:
+def make_learner(F: nn.Module, B: nn.Module, learning_rate: float, averages: MovingMoments | None = None) -> Learner:
     """A learner of F and B in place, with targets equal to them and one Adam over both."""
     F_target = copy.deepcopy(F).requires_grad_(False)
     B_target = copy.deepcopy(B).requires_grad_(False)
@@ -85,12 +141,12 @@ def make_learner(F: nn.Module, B: nn.Module, learning_rate: float) -> Learner:
     _view_as_parts(flat.grad, [*F.parameters(), *B.parameters()], "grad")
     flat_target = _flatten([*F_target.parameters(), *B_target.parameters()])
     optimiser = torch.optim.Adam([flat], lr=learning_rate, fused=True)
-    return Learner(F, B, F_target, B_target, flat, flat_target, optimiser)
+    return Learner(F, B, F_target, B_target, forward_taken(F), backward_all(B), flat, flat_target, optimiser, averages)
 
 
 def _flatten(parameters: list[nn.Parameter]) -> Tensor:
     """Move parameters into one vector; they become views of it."""
-    flat = torch.cat([parameter.detach().ravel() for parameter in parameters])
+    flat = torch.cat([_by_input(parameter.detach()).reshape(-1) for parameter in parameters])
     _view_as_parts(flat, parameters, "data")
     return flat
 
@@ -98,36 +154,58 @@ def _flatten(parameters: list[nn.Parameter]) -> Tensor:
 def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str) -> None:
     start = 0
     for parameter in parameters:
-        setattr(parameter, attribute, flat[start : start + parameter.numel()].view_as(parameter))
+        part = flat[start : start + parameter.numel()].view(_by_input(parameter).shape)
+        setattr(parameter, attribute, _by_input(part))
         start += parameter.numel()
 
 
-def backward_rows(B: nn.Module, g: Tensor, index: Tensor) -> Tensor:
-    """(n, d) B(g[index]); computed once for each row of g where that is fewer rows."""
-    if len(g) < len(index):
-        return torch.index_select(B(g), 0, index)
-    rows: Tensor = B(g[index])
-    return rows
+def _by_input(weight: Tensor) -> Tensor:
+    """A weight matrix (outputs, inputs) turned; anything else as it is."""
+    return weight.T if weight.ndim == 2 else weight
 
 
 @torch.no_grad()
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
     """The targets of a stack of minibatches at once: larger matrix products, the same numbers."""
-    F_next = expected_forward(learner.F_target(batch.next_x, batch.z), batch.z, temperature)
-    return Targets(F_next, backward_rows(learner.B_target, batch.g, batch.other))
+    n, b = batch.actions.shape
+    step = max(1, TARGET_ROWS // b)
+    F_next = [
+        expected_forward(learner.F_target(x.flatten(0, 1), shown.flatten(0, 1)), z.flatten(0, 1), temperature)
+        for x, z, shown in zip(*(torch.split(t, step) for t in (batch.next_x, batch.z, batch.shown_z)), strict=True)
+    ]
+    discounted = batch.discount.view(-1, 1) * torch.cat(F_next)
+    k = batch.second.shape[1]
+    g = batch.g[:, batch.g.shape[1] - k :]
+    shared = g.stride(0) == 0  # the minibatches refer to the same features
+    B = learner.B_target(g[0] if shared else g.flatten(0, 1))
+    F = None
+    if learner.averages is not None:
+        every = learner.F_target(batch.x.flatten(0, 1), batch.shown_z.flatten(0, 1))
+        F = taken(every, batch.actions.flatten()).view(n, b, -1)
+    return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1), F)
 
 
-def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> dict[str, Tensor]:
-    """One gradient step on both networks; returns metrics that are still tensors, so that nothing waits for them."""
-    b = len(batch.actions)
-    B_both = backward_rows(learner.B, batch.g, torch.cat([batch.here, batch.other]))  # (2b, d), one pass for both
-    B, B_other = B_both[:b], B_both[b:]
-    F_all = learner.F(batch.x, batch.z)  # (b, A, d)
-    taken = batch.actions[:, None, None].expand(-1, 1, F_all.shape[2])
-    F = F_all.gather(1, taken).squeeze(1)  # (b, d); gather has a faster backward pass than indexing
-    bellman = fb_loss(F, B, B_other, targets.F_next, targets.B, batch.discount)
-    orthonormal = orthonormality_loss(B, B_other)
-    learner.optimiser.zero_grad(set_to_none=False)  # the gradients are views too: they must stay in place
-    (bellman + orthonormality * orthonormal).backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+@torch.no_grad()
+def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> Callable[[], dict[str, Tensor]]:
+    """One gradient step on both networks; returns a function that computes the losses before the step."""
+    B, pull_back_B = learner.run_B(batch.g)  # (m, d)
+    F, pull_back_F = learner.run_F(batch.x, batch.shown_z, batch.actions, batch.counts.tolist())  # (b, d)
+    B_second = B[len(B) - len(batch.second) :]
+    average = None
+    if learner.averages is not None:
+        average = learner.averages.estimate(F, B_second, batch.second, targets)
+    dF, dB = fb_gradients(
+        F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, average
+    )
+    pull_back_F(dF)
+    pull_back_B(dB)
     learner.optimiser.step()
-    return {"bellman_loss": bellman.detach(), "orthonormality_loss": orthonormal.detach()}
+
+    def losses() -> dict[str, Tensor]:
+        B_here, whole = B[batch.here], torch.ones_like(batch.discount)  # F_next is discounted already
+        return {
+            "bellman_loss": fb_loss(F, B_here, B_second, targets.F_next, targets.B, whole, batch.second),
+            "orthonormality_loss": orthonormality_loss(B_here, B_second, batch.second),
+        }
+
+    return losses

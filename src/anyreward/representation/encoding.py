@@ -39,18 +39,42 @@ class Encoder(nn.Module):
         """Whether every column is a category, so that equal rows mean equal elements."""
         return all(leaf.kind != "number" for leaf in self.leaves)
 
+    @property
+    def one_hot(self) -> bool:
+        """Whether the encoding is nothing but one-hot columns, so that `columns` says it all."""
+        return all(leaf.kind == "one-hot" for leaf in self.leaves)
+
+    def columns(self, rows: Tensor) -> Tensor:
+        """(n, packed) whole numbers: which columns of the encoding of one-hot rows (n, packed) are one."""
+        starts = torch.tensor([0, *(leaf.categories for leaf in self.leaves[:-1])], device=rows.device).cumsum(0)
+        return rows.long() + starts
+
+    def compact(self, rows: Tensor) -> Tensor:
+        """What our networks take with the least work: `columns` where that is all, else the encoding itself."""
+        encoded: Tensor = self.columns(rows) if self.one_hot else self(rows)
+        return encoded
+
+    @property
+    def categories(self) -> int:
+        """How many different elements a categorical space has."""
+        return math.prod(leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed))
+
+    def codes(self, rows: Tensor) -> Tensor:
+        """(n,) one whole number below `categories` for each categorical row (n, packed), in the order of the rows."""
+        sizes = [leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed)]
+        code = rows[:, 0].long()
+        for column, size in zip(rows[:, 1:].long().T, sizes[1:], strict=True):
+            code = code * size + column
+        return code
+
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The distinct ones of some categorical rows (n, packed), sorted, and where each row is among them, (n,)."""
-        sizes = [leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed)]
-        if math.prod(sizes) > 2**62:
+        if self.categories > 2**62:
             found, index = torch.unique(rows, dim=0, return_inverse=True)
             return found, index
-        # one whole number a row, in the order of the rows: sorting numbers is many times faster than sorting rows
-        code = torch.zeros(len(rows), dtype=torch.int64)
-        for column, size in zip(rows.long().T, sizes, strict=True):
-            code = code * size + column
-        codes, index = torch.unique(code, return_inverse=True)
-        example = torch.empty_like(codes).scatter_(0, index, torch.arange(len(rows)))
+        # sorting numbers is many times faster than sorting rows
+        codes, index = torch.unique(self.codes(rows), return_inverse=True)
+        example = torch.empty_like(codes).scatter_(0, index, torch.arange(len(rows), device=rows.device))
         return rows[example], index
 
     def observe(self, rows: Tensor) -> None:

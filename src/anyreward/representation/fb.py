@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anyreward.representation.encoding import Encoder
+from anyreward.representation.latent import preprocess_z
 from anyreward.representation.networks import Backward, Forward
 from anyreward.worlds.spaces import Space
 
@@ -20,6 +21,7 @@ class Representation:
     feature_encoder: Encoder
     F: nn.Module
     B: nn.Module
+    actions: int
 
     @property
     def dtype(self) -> torch.dtype:
@@ -29,14 +31,19 @@ class Representation:
     @torch.no_grad()
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
-        F: Tensor = self.F(self.observation_encoder(observations), z)
+        F: Tensor = self.F(self.observation_encoder.compact(observations), preprocess_z(z))
         return F
 
     @torch.no_grad()
     def backward_map(self, features: Tensor) -> Tensor:
         """B(g), (n, d), of packed features (n, packed)."""
-        B: Tensor = self.B(self.feature_encoder(features))
-        return B
+        encoder = self.feature_encoder
+        if not encoder.categorical:
+            every: Tensor = self.B(encoder.compact(features))
+            return every
+        distinct, index = encoder.distinct(features)  # few, often: B need not see each more than once
+        B: Tensor = self.B(encoder.compact(distinct))
+        return B[index]
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
         """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
@@ -66,4 +73,4 @@ def make_representation(
     observe, features = Encoder(observation_space, normalise), Encoder(feature_space, normalise)
     F = Forward(observe.width, actions, dim, hidden, layers, layer_norm)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
-    return Representation(observe, features, F, B)
+    return Representation(observe, features, F, B, actions)

@@ -42,7 +42,7 @@ def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) 
     sign = 2.0 * torch.randint(2, (n, most), generator=generator) - 1.0
     weight = torch.where(torch.arange(most) < size, sign, 0.0).to(B)  # (n, most)
     rows = B[torch.randint(len(B), (n, most), generator=generator)]  # (n, most, d)
-    return torch.einsum("nk,nkd->nd", weight, rows)
+    return torch.bmm(weight.unsqueeze(1), rows).squeeze(1)
 
 
 def sample_z(
@@ -73,9 +73,11 @@ def sample_z(
             "sphere, or mixture with B"
         )
     choice = torch.rand(n, generator=generator)
-    z = cauchy_z(n, d, generator).to(B)
-    single = choice < shares[0]
-    sums = ~single & (choice < shares[0] + shares[1])
-    z[single] = backward_z(int(single.sum()), B, generator)
-    z[sums] = backward_sum_z(int(sums.sum()), B, generator)
-    return z
+    single = int((choice < shares[0]).sum())
+    sums = int((choice < shares[0] + shares[1]).sum()) - single
+    parts = [
+        backward_z(single, B, generator),
+        backward_sum_z(sums, B, generator),
+        cauchy_z(n - single - sums, d, generator).to(B),
+    ]
+    return torch.cat(parts)[torch.randperm(n, generator=generator)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -15,11 +17,19 @@ def boltzmann(Q: Tensor, temperature: float) -> Tensor:
 
 def expected_forward(F_next: Tensor, z: Tensor, temperature: float) -> Tensor:
     """(b, d) sum_a pi_z(a | s_1) F(s_1, a, z), from F_next (b, A, d) and z (b, d)."""
-    Q = torch.bmm(F_next, z.unsqueeze(2)).squeeze(2)  # (b, A)
+    Q = (F_next * z.unsqueeze(1)).sum(2)  # (b, A)
     return torch.bmm(boltzmann(Q, temperature).unsqueeze(1), F_next).squeeze(1)
 
 
-def fb_loss(F: Tensor, B: Tensor, B_other: Tensor, F_next: Tensor, B_target: Tensor, discount: Tensor) -> Tensor:
+def fb_loss(
+    F: Tensor,
+    B: Tensor,
+    B_other: Tensor,
+    F_next: Tensor,
+    B_target: Tensor,
+    discount: Tensor,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The Bellman loss on the successor density (Algorithm 1, line 19), over all b x b pairs.
 
     1/(2 b^2) sum_ij (F_i . B'_j - discount_i F_next_i . B_target_j)^2 - 1/b sum_i F_i . B_i
@@ -27,32 +37,105 @@ def fb_loss(F: Tensor, B: Tensor, B_other: Tensor, F_next: Tensor, B_target: Ten
     Args:
         F: (b, d) F(s_i, a_i, z_i).
         B: (b, d) B(s_i, a_i), of the same transitions as F.
-        B_other: (b, d) B(s'_j, a'_j), of the second, independent minibatch.
+        B_other: (k, d) B(s'_j, a'_j), of the second, independent minibatch.
         F_next: (b, d) the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i); no gradient.
-        B_target: (b, d) the target network's B(s'_j, a'_j); no gradient.
+        B_target: (k, d) the target network's B(s'_j, a'_j); no gradient.
         discount: (b,) gamma, or 0 where the transition terminated.
+        weights: (k,) of the rows of the second minibatch, their sum one; 1/k each unless given.
     """
     if not (F.shape == B.shape == F_next.shape and B_other.shape == B_target.shape and F.shape[1] == B_other.shape[1]):
         shapes = [tuple(t.shape) for t in (F, B, B_other, F_next, B_target)]
         raise UserError(f"fb_loss got shapes {shapes} for F, B, B_other, F_next, B_target; expected (b, d) each.")
     if discount.shape != F.shape[:1]:
         raise UserError(f"fb_loss got a discount of shape {tuple(discount.shape)}; expected ({F.shape[0]},).")
-    target = (discount[:, None] * F_next).detach() @ B_target.detach().T  # (b, b)
-    residual = F @ B_other.T - target  # (b, b)
-    return 0.5 * residual.square().mean() - (F * B).sum(1).mean()
+    target = (discount[:, None] * F_next).detach() @ B_target.detach().T  # (b, k)
+    residual = F @ B_other.T - target  # (b, k)
+    return 0.5 * (residual.square() @ _shares(B_other, weights)).mean() - (F * B).sum(1).mean()
 
 
-def orthonormality_loss(B: Tensor, B_other: Tensor) -> Tensor:
+def orthonormality_loss(B: Tensor, B_other: Tensor, weights: Tensor | None = None) -> Tensor:
     """L_reg (Algorithm 1, line 21): its gradient is an unbiased estimate of that of 1/4 |E[B B^T] - I|^2.
 
     1/b^2 sum_ij B_i . sg(B'_j) sg(B_i . B'_j) - 1/b sum_i B_i . sg(B_i), with sg = stop-gradient.
 
     Args:
         B: (b, d) B(s_i, a_i).
-        B_other: (b, d) B(s'_j, a'_j), of the second, independent minibatch.
+        B_other: (k, d) B(s'_j, a'_j), of the second, independent minibatch.
+        weights: (k,) of the rows of the second minibatch, their sum one; 1/k each unless given.
     """
     if B.ndim != 2 or B.shape[1:] != B_other.shape[1:]:
         raise UserError(f"orthonormality_loss got shapes {tuple(B.shape)} and {tuple(B_other.shape)}; expected (b, d).")
     fixed, other = B.detach(), B_other.detach()
-    gradient = (fixed @ other.T) @ other / len(other) - fixed  # (b, d), b times the gradient with respect to B
+    gradient = (fixed @ other.T * _shares(other, weights)) @ other - fixed  # (b, d), b times that with respect to B
     return (B * gradient).sum(1).mean()
+
+
+def _shares(rows: Tensor, weights: Tensor | None) -> Tensor:
+    return rows.new_full((len(rows),), 1 / len(rows)) if weights is None else weights
+
+
+class Moments(NamedTuple):
+    """All that F's gradient needs of B, and B's of F: (d, d) matrices."""
+
+    BB: Tensor
+    """E[B B^T]"""
+    BB_target: Tensor
+    """E[B- B^T], B- the target network's B"""
+    FF: Tensor
+    """E[F F^T]"""
+    FF_next: Tensor
+    """E[F_next F^T]"""
+
+
+def moments(F: Tensor, B: Tensor, weights: Tensor, F_next: Tensor, B_target: Tensor) -> Moments:
+    """The moments of rows F, F_next (b, d), and of rows B, B_target (k, d) with weights (k,)."""
+    weighted = weights[:, None] * B
+    return Moments(B.T @ weighted, B_target.T @ weighted, F.T @ F / len(F), F_next.T @ F / len(F))
+
+
+def fb_gradients(
+    F: Tensor,
+    B: Tensor,
+    here: Tensor,
+    first: Tensor,
+    second: Tensor,
+    F_next: Tensor,
+    B_target: Tensor,
+    orthonormality: float,
+    average: Moments | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The gradient of fb_loss + lambda orthonormality_loss with respect to F (b, d) and B (m, d), in closed form.
+
+    Both minibatches refer to rows of one B. Features that are categories repeat within a minibatch: one that is drawn
+    c times is one row with the weight c/b. Features that never repeat have the weights 1/b.
+
+    Args:
+        F: (b, d) F(s_i, a_i, z_i).
+        B: (m, d) B of the features of both minibatches.
+        here: (b,) which row of B belongs to (s_i, a_i).
+        first: weights of the first len(first) rows of B in the first minibatch; their sum is one.
+        second: weights of the last len(second) rows of B in the second minibatch; their sum is one.
+        F_next: (b, d) discount_i times the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i).
+        B_target: (len(second), d) the target network's B for those rows.
+        orthonormality: lambda, the weight of the orthonormality loss.
+        average: moments to use instead of the minibatches' own.
+    """
+    b, d, k = len(F), F.shape[1], len(second)
+    B_first, B_second = B[: len(first)], B[len(B) - k :]
+    dB = torch.zeros_like(B)
+    dB_first, dB_second = dB[: len(first)], dB[len(B) - k :]
+    if average is None and b * k <= (b + k) * d:  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
+        weighted = second[:, None] * B_second  # (k, d)
+        residual = torch.addmm(F @ B_second.T, F_next, B_target.T, alpha=-1)  # (b, k)
+        dF = residual @ weighted  # (b, d)
+        torch.mm((residual * (second / b)).T, F, out=dB_second)
+        BBB = (B_first @ B_second.T) @ weighted  # (m, d) sum_j (B_i . B_j) B_j
+    else:  # by moments: the same sums as F (B^T B), linear in b where pairs are quadratic
+        BB, BB_target, FF, FF_next = average or moments(F, B_second, second, F_next, B_target)
+        dF = torch.addmm(F @ BB, F_next, BB_target, alpha=-1)
+        torch.mul(second[:, None], torch.addmm(B_second @ FF, B_target, FF_next, alpha=-1), out=dB_second)
+        BBB = B_first @ BB
+    dF.sub_(B.index_select(0, here)).div_(b)
+    dB.index_add_(0, here, F, alpha=-1 / b)
+    dB_first.addcmul_(first[:, None], BBB.sub_(B_first), value=orthonormality)
+    return dF, dB

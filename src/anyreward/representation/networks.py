@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from anyreward.representation.latent import preprocess_z
-
 
 def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -> nn.Sequential:
     """ReLU layers of equal width; ``layer_norm`` normalises before every ReLU but the last."""
@@ -20,8 +18,22 @@ def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -
     return nn.Sequential(*parts)
 
 
+def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
+    """(n, hidden) the first layer on x, with z beside it.
+
+    Where x holds whole numbers (n, k), they are the columns of a one-hot encoding that are one: the layer then looks
+    k rows up in its weights instead of multiplying with zeros.
+    """
+    weight, bias = layer.weight.T, layer.bias  # (inputs, hidden)
+    if x.dtype != torch.int64:
+        return torch.addmm(bias, x if z is None else torch.cat([x, z], dim=1), weight)
+    looked_up = nn.functional.embedding(x, weight)  # (n, k, hidden)
+    rows = looked_up.squeeze(1) if x.shape[1] == 1 else looked_up.sum(1)
+    return rows + bias if z is None else torch.addmm(rows + bias, z, weight[-z.shape[1] :])
+
+
 class Forward(nn.Module):
-    """F: an encoded observation (n, width) and z (n, d) to one vector for each action (n, A, d)."""
+    """F: an encoded observation (n, width), or its columns (n, k), and z (n, d) to one vector an action (n, A, d)."""
 
     def __init__(self, width: int, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool) -> None:
         super().__init__()
@@ -29,13 +41,12 @@ class Forward(nn.Module):
         self.net = mlp(width + dim, actions * dim, hidden, layers, layer_norm)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """F(s, ., z), (n, A, d); z enters preprocessed, the inner product with z uses it raw."""
-        F: Tensor = self.net(torch.cat([x, preprocess_z(z)], dim=1))
-        return F.view(-1, self.actions, self.dim)
+        """F(s, ., z), (n, A, d), of z as `preprocess_z` shows it; the inner product with z uses it raw."""
+        return _run(self.net, x, z).view(-1, self.actions, self.dim)
 
 
 class Backward(nn.Module):
-    """B: encoded features (n, width) to (n, d)."""
+    """B: encoded features (n, width), or their columns (n, k), to (n, d)."""
 
     def __init__(self, width: int, dim: int, hidden: int, layers: int, layer_norm: bool) -> None:
         super().__init__()
@@ -43,5 +54,13 @@ class Backward(nn.Module):
 
     def forward(self, g: Tensor) -> Tensor:
         """B(g), (n, d)."""
-        B: Tensor = self.net(g)
-        return B
+        return _run(self.net, g)
+
+
+def _run(net: nn.Sequential, x: Tensor, z: Tensor | None = None) -> Tensor:
+    first, *others = net
+    assert isinstance(first, nn.Linear)
+    y = input_layer(first, x, z)
+    for layer in others:
+        y = layer(y)
+    return y

@@ -1,0 +1,107 @@
+"""Drawing minibatches and task vectors (Algorithm 1, lines 15 to 17): those of several updates at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyreward.learning.presets import Settings
+from anyreward.learning.replay import Replay
+from anyreward.learning.update import Batch
+from anyreward.representation.encoding import Encoder
+from anyreward.representation.fb import Representation
+from anyreward.representation.latent import preprocess_z, sample_z
+
+MOST_CATEGORIES = 2**16
+"""A table of counts over more categories than this is not worth its while."""
+
+
+class KnownFeatures(NamedTuple):
+    """All features that the replay holds, where they are few categories."""
+
+    rows: Tensor
+    """(m, packed) distinct"""
+    frequency: Tensor
+    """(m,) their share of the replay"""
+    place: Tensor
+    """(categories,) where among ``rows`` each code is"""
+
+
+def known_features(encoder: Encoder, features: Tensor, most: int) -> KnownFeatures | None:
+    """The distinct features (n, packed) of a replay with their frequencies, where there are at most ``most``."""
+    if not encoder.categorical or encoder.categories > MOST_CATEGORIES:
+        return None
+    codes = encoder.codes(features)
+    counts = torch.bincount(codes, minlength=encoder.categories)
+    present = counts.nonzero().squeeze(1)
+    if len(present) > most:
+        return None
+    everywhere = torch.arange(len(codes), device=codes.device)
+    place = torch.zeros_like(counts).scatter_(0, present, everywhere[: len(present)])
+    example = torch.empty_like(present).scatter_(0, place[codes], everywhere)
+    return KnownFeatures(features[example], counts[present] / len(codes), place)
+
+
+def draw(
+    representation: Representation,
+    replay: Replay,
+    s: Settings,
+    n: int,
+    random: torch.Generator,
+    known: KnownFeatures | None = None,
+) -> Batch:
+    """The minibatches of n updates, stacked and encoded; ``known`` features take the place of second minibatches."""
+    held, b = replay.transitions, s.batch_size
+    device = held.actions.device
+    index = torch.randint(len(replay), (n, b), generator=random, device=device)
+    # Rows in the order of their actions let F's last layer work on the rows of one action at a time.
+    actions, order = held.actions[index].sort(1)
+    counts = _counts(actions, representation.actions)
+    rows = held.at(index.gather(1, order).flatten())
+    observe, encoder = representation.observation_encoder, representation.feature_encoder
+    if known is not None:
+        features, here = known.rows, known.place[encoder.codes(rows.features)].view(n, b)
+        first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
+    else:
+        other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]
+        if encoder.categorical:
+            features, index = encoder.distinct(torch.cat([rows.features, other]))
+            here, there = index.view(2, n, b)
+            first, second = _counts(here, len(features)) / b, _counts(there, len(features)) / b
+        else:
+            features = torch.cat([rows.features.view(n, b, -1), other.view(n, b, -1)], dim=1).flatten(0, 1)
+            here = torch.arange(b, device=device).expand(n, b)
+            first = second = torch.full((n, b), 1 / b, device=device)
+    g = encoder.compact(features)
+    z = draw_z(representation, replay, s, n * b, random)
+    return Batch(
+        x=observe.compact(rows.observations).view(n, b, -1),
+        actions=actions,
+        counts=counts if device.type == "cpu" else counts[:, :0],  # elsewhere, reading them would wait for the device
+        next_x=observe.compact(rows.next_observations).view(n, b, -1),
+        discount=s.gamma * (~rows.terminated).to(torch.float32).view(n, b),
+        z=z.view(n, b, -1),
+        shown_z=preprocess_z(z).view(n, b, -1),
+        g=g.expand(n, -1, -1) if encoder.categorical else g.view(n, 2 * b, -1),
+        here=here,
+        first=first,
+        second=second,
+    )
+
+
+def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
+    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own."""
+    if s.z_sampling != "mixture" or len(replay) == 0:
+        return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
+    rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
+    B = representation.backward_map(replay.transitions.features[rows.to(replay.transitions.actions.device)])
+    return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)
+
+
+def _counts(values: Tensor, most: int) -> Tensor:
+    """(n, most) how often each whole number below ``most`` is in each row of values (n, b)."""
+    n = len(values)
+    offset = most * torch.arange(n, device=values.device)[:, None]
+    return torch.bincount((values + offset).flatten(), minlength=n * most).view(n, most)
