@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import time
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -70,7 +69,7 @@ def _mlp(inputs: int, outputs: int) -> nn.Sequential:
 
 def plain_update(
     networks: Networks, adam: torch.optim.Optimizer, m: Minibatch, temperature: float, orthonormality: float
-) -> float:
+) -> Tensor:
     """Lines 18 to 22 of Algorithm 1."""
     b, b_other = len(m.s), len(m.g_other)
     with torch.no_grad():
@@ -89,7 +88,7 @@ def plain_update(
     adam.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     adam.step()
-    return loss.item()
+    return loss.detach()
 
 
 def plain_move_targets(networks: Networks, retention: float) -> None:
@@ -127,23 +126,21 @@ class Plain:
         self.networks = Networks(F, B, copy.deepcopy(F), copy.deepcopy(B))
         self.adam = torch.optim.Adam([*F.parameters(), *B.parameters()], lr=LEARNING_RATE)
         self.replay = PlainReplay(epochs * CYCLES * EPISODES * STEPS, self.states)
+        self.one_hot = np.eye(self.states, dtype=np.float32)
         self.env.reset(seed=seed)
 
-    def epoch(self) -> float:
-        """25 cycles of 4 episodes and 40 updates; returns the seconds they took."""
-        started = time.perf_counter()
-        for _ in range(CYCLES):
-            for _ in range(EPISODES):
-                s, _ = self.env.reset()
-                for _ in range(STEPS):
-                    a = int(self.rng.integers(self.actions))
-                    s1, *_ = self.env.step(a)
-                    self.replay.add(np.eye(self.states)[s], a, np.eye(self.states)[s1])
-                    s = s1
-            for _ in range(UPDATES):
-                plain_update(self.networks, self.adam, self.minibatch(), TAU, orthonormality=1.0)
-            plain_move_targets(self.networks, RETENTION)
-        return time.perf_counter() - started
+    def cycle(self) -> None:
+        """4 episodes and 40 updates; 25 cycles are an epoch."""
+        for _ in range(EPISODES):
+            s, _ = self.env.reset()
+            for _ in range(STEPS):
+                a = int(self.rng.integers(self.actions))
+                s1, *_ = self.env.step(a)
+                self.replay.add(self.one_hot[s], a, self.one_hot[s1])
+                s = s1
+        for _ in range(UPDATES):
+            plain_update(self.networks, self.adam, self.minibatch(), TAU, orthonormality=1.0)
+        plain_move_targets(self.networks, RETENTION)
 
     def minibatch(self) -> Minibatch:
         """Lines 15 to 17."""

@@ -109,34 +109,85 @@ def test_unknown_options_and_help() -> None:
 
 
 def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "bench", "--dim", "10", "--no-quality", "--json", "bench.json")
+    code, out, _ = run(capsys, "bench", "--dim", "10", "--parts", "updates", "ask", "--json", "bench.json")
     assert code == 0
-    assert "ratio to them" in out
+    assert "update / its matrix products at peak" in out
     figures = json.loads(Path("bench.json").read_text())
-    assert figures["update_ms"] > 0
-    assert figures["ratio"] > 1
-    assert figures["env_steps_per_second"] > 1000
-    assert 0 < figures["computed_gflop"] < figures["update_gflop"]
+    updates = figures["updates, fast"]
+    low, high = updates["update ms"]["quartiles"]
+    assert 0 < low <= updates["update ms"]["median"] <= high
+    assert updates["environment steps a second"] > 1000
+    assert 0 < updates["matrix products computed, GFLOP"] < updates["matrix products of Algorithm 1, GFLOP"]
+    assert figures["ask"]["four-rooms, ms"]["median"] > 0
 
 
-def test_plain_flop_is_what_pytorch_counts() -> None:
-    """Where no feature repeats, nothing is saved, and the formula equals the count of what really runs."""
+def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "bench", "--parts", "epoch")  # not in a checkout: this folder has no benchmarks/
+    assert code == 2
+    assert "no plain implementation at benchmarks/plain.py" in err
+    Path("plain.py").write_text(
+        "import time\nclass Plain:\n    def __init__(self, seed, epochs): ...\n    def cycle(self): time.sleep(0.01)\n"
+    )
+    from anyreward.experiments.bench import bench_epoch
+    from anyreward.worlds.world import open_world
+
+    figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), ("fast",), cycles=2, dim=4, hidden=8)
+    assert figures["plain, seconds"] == pytest.approx(0.02, rel=0.5)
+    assert figures["plain / fast"] == pytest.approx(figures["plain, seconds"] / figures["fast, seconds"])
+
+
+def test_time_to_quality_stops_at_the_limit() -> None:
+    from anyreward.experiments.bench import bench_quality
+    from anyreward.worlds.world import open_world
+
+    tiny = {"dim": 4, "hidden": 8, "batch_size": 8, "updates": 400}
+    figures = bench_quality(open_world("four-rooms"), lambda _: None, at_most=0.0, **tiny)
+    assert figures["fast"]["updates"] == 400  # too small to learn: the end of the run
+    assert not figures["fast"]["reached"]
+    assert figures["paper"]["updates"] == 200  # the first look is beyond the limit
+    assert figures["paper / fast, at least"] > 0
+
+
+def test_memory_is_of_a_full_replay() -> None:
+    from anyreward.experiments.bench import bench_memory
+
+    figures = bench_memory(20_000)
+    assert figures["transitions"] == 20_000
+    assert 100 < figures["resident MB"] < 2_000
+
+
+def test_update_flop_is_what_the_plain_update_computes() -> None:
+    """The formula against PyTorch's count of the plain update, which runs every network on every row."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from anyreward.experiments.bench import plain_flop
-    from anyreward.learning.replay import Replay, Transitions
-    from anyreward.learning.train import learn
+    from anyreward.learning.machine import update_flop
     from anyreward.training import untrained
+    from plain import Plain, plain_update
 
-    s = ar.preset("paper", dim=10, hidden=32, updates=40)
-    agent, replay = untrained(ar.open_world("CartPole-v1"), s), Replay(1000)
-    rows = torch.randn(1000, 4)
-    replay.add(Transitions(rows, torch.randint(2, (1000,)), rows, torch.zeros(1000, dtype=torch.bool), rows))
+    s = ar.preset("paper")
+    agent, plain = untrained(ar.open_world("four-rooms"), s), Plain(seed=0, epochs=1)
+    plain.cycle()
     with FlopCounterMode(display=False) as counter:
-        next(learn(agent.representation, replay, s))
-    policy = 2 * 2 * 128 * 2 * 10  # the two small products that average F over the actions of the target
-    assert counter.get_total_flops() / 40 - policy == plain_flop(agent, s)
+        plain_update(plain.networks, plain.adam, plain.minibatch(), 200.0, 1.0)
+    torch.manual_seed(0)
+    formula = update_flop(agent.representation.F, agent.representation.B, s)
+    assert formula <= counter.get_total_flops() < 1.02 * formula
+
+
+def test_seeds_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "train", "four-rooms", "--seeds", "3", "4", "--out", "both", *TINY)
+    assert code == 0
+    assert "both/seed3, both/seed4" in out
+    assert "updates/s" in err
+    assert [ar.load(f"both/seed{seed}").settings.seed for seed in (3, 4)] == [3, 4]
+    assert run(capsys, "train", "four-rooms", "--seed", "3", "--threads", "1", "--out", "one", *TINY)[0] == 0
+    assert ar.load("both/seed3").fingerprint == ar.load("one").fingerprint
+    code, _, err = run(capsys, "train", "four-rooms", "--seeds", "4", "5", "--out", "both", *TINY)
+    assert code == 2
+    assert "both/seed4" in err
+    assert not Path("both/seed5").exists()
+    assert run(capsys, "train", "nowhere", "--seeds", "1", "--out", "none", *TINY)[0] == 2
 
 
 def test_demo_draws_and_prints(capsys: pytest.CaptureFixture[str]) -> None:

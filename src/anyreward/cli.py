@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -16,8 +16,9 @@ from rich.table import Table
 
 from anyreward.agent import load
 from anyreward.errors import UserError
-from anyreward.experiments.bench import run_bench
+from anyreward.experiments.bench import PARTS, Part, run_bench
 from anyreward.experiments.demo import UPDATES, Task, answer, maze_of, run_demo
+from anyreward.experiments.sweep import train_seeds
 from anyreward.learning.presets import Settings, preset
 from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
@@ -40,11 +41,21 @@ class Train:
     """Replace an agent that is in the run folder already."""
     tensorboard: bool = False
     """Write TensorBoard events too; metrics.jsonl is always written."""
+    seeds: tuple[int, ...] = ()
+    """Train with each of these seeds, in parallel processes, into folders of their own (instead of --seed)."""
 
     def run(self) -> None:
         """Train and say where the agent is."""
         name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        if self.seeds:
+            folders = {
+                seed: self.out / f"seed{seed}" if self.out else Path("runs") / f"{slug}-{self.preset}-seed{seed}"
+                for seed in self.seeds
+            }
+            train_seeds(self.source, self.settings, folders, self.overwrite, tensorboard=self.tensorboard)
+            print("Agents:", ", ".join(map(str, folders.values())))
+            return
         out = self.out or Path("runs") / f"{slug}-{self.preset}-seed{self.settings.seed}"
         try:
             train(self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard)
@@ -119,35 +130,37 @@ class Evaluate:
 class Bench:
     """Measure speed on this machine, on the four rooms; close other programs first."""
 
-    preset: Literal["fast", "paper"] = "fast"
-    """Which preset."""
+    parts: tuple[Part, ...] = PARTS
+    """What to measure."""
     dim: int = 100
-    """d."""
-    updates: int = 20_000
-    """Length of the run for the time to quality."""
-    quality: bool = True
-    """Whether to train until quality 0.9 is reached."""
+    """d of the timed updates."""
+    plain: Path = Path("benchmarks/plain.py")
+    """The plain implementation that an epoch is compared with."""
     json: Path | None = None
     """Write the figures to this file too."""
 
     def run(self) -> None:
         """Measure and print."""
-        result = run_bench(self.preset, self.dim, self.updates, self.quality, lambda line: print(line, file=sys.stderr))
-        print(f"update                      {result.update_ms:.2f} ms")
-        print(f"its matrix products         {result.update_gflop:.3f} GFLOP, {result.peak_gflops:.0f} GFLOP/s at peak")
-        print(f"  of these computed         {result.computed_gflop:.3f} GFLOP (each distinct feature once)")
-        print(f"ratio to them               {result.ratio:.2f}")
-        print(f"environment steps           {result.env_steps_per_second:,.0f}/s")
-        if self.quality:
-            reached = result.seconds_to_quality is not None
-            time = (
-                f"{result.seconds_to_quality:.0f} s, {result.updates_to_quality:,} updates"
-                if reached
-                else "not reached"
-            )
-            print(f"time to quality 0.9         {time}")
+        figures = run_bench(self.parts, self.dim, self.plain, lambda line: print(line, file=sys.stderr))
+        table = Table(show_header=False, box=None)
+        for name, value in _rows(figures):
+            table.add_row(name, value)
+        Console().print(table)
         if self.json:
-            write_json(self.json, result.to_json())
+            write_json(self.json, figures)
+
+
+def _rows(figures: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
+    """Nested figures as lines of a table."""
+    for name, value in figures.items():
+        if isinstance(value, dict) and set(value) == {"median", "quartiles"}:
+            low, high = value["quartiles"]
+            yield f"{indent}{name}", f"{value['median']:.4g}  (quartiles {low:.4g} to {high:.4g})"
+        elif isinstance(value, dict):
+            yield f"{indent}{name}", ""
+            yield from _rows(value, indent + "  ")
+        else:
+            yield f"{indent}{name}", f"{value:,.4g}" if isinstance(value, float) else f"{value}"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.machine import open_device, threads, threads_for, update_flop
 from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
@@ -77,9 +78,12 @@ def train(
         s, features = s.with_(features=features), None
     # the type checker cannot know that what is no dataset is a world
     place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
-    agent, replay = untrained(place, s, features), Replay(s.replay_size)
+    agent, device = untrained(place, s, features), open_device(s.device)
+    replay = Replay(s.replay_size, device)
 
     def finish(done: int) -> Agent:
+        agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
+        replay.to("cpu")
         whole = replace(
             agent,
             sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
@@ -91,7 +95,9 @@ def train(
         return whole
 
     done = 0
+    flop = update_flop(agent.representation.F, agent.representation.B, s)
     with ExitStack() as stack:
+        stack.enter_context(threads(s.threads or threads_for(flop, torch.get_num_threads())))
         collector, mdp = None, None
         if isinstance(place, World):
             env = place.make_vector(s.environments)
@@ -101,7 +107,7 @@ def train(
                 mdp = finite_mdp(place.make(), s.gamma, MOST_STATES)
             collector = Collector(env, agent.features, s.seed)
         else:
-            replay = Replay(max(s.replay_size, len(place.actions)))  # data that is given is used whole
+            replay = Replay(max(s.replay_size, len(place.actions)), device)  # data that is given is used whole
             replay.add(place.transitions(agent.features))
         log = None
         if out is not None:

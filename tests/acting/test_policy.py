@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -74,6 +77,8 @@ def test_the_optimal_policy_scores_one() -> None:
 
 def test_goal_quality_is_the_papers_protocol(agent: ar.Agent) -> None:
     """Goal by goal: z = B(g), softmax(F.z / 1), mean of V over the states by mean of V*."""
+    F, B = (copy.deepcopy(network).double() for network in (agent.representation.F, agent.representation.B))
+    agent = replace(agent, representation=replace(agent.representation, F=F, B=B))  # no float32 rounding in the way
     mdp, quality = agent.exact_mdp(), agent.goal_quality(temperature=1.0).ratio
     assert quality.shape == (68,)
     rows = torch.from_numpy(mdp.observations[:, None]).float()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 import anyreward as ar
 from anyreward.learning.collect import Collector
 from anyreward.learning.train import learning_rate_factor
-from anyreward.representation import feature_map
+from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.representation import Backward, Forward, expected_forward, fb_loss, feature_map, orthonormality_loss
+from anyreward.representation.latent import preprocess_z
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
@@ -54,65 +57,96 @@ def test_offline_is_online_on_the_same_transitions(tmp_path: Path) -> None:
     assert torch.equal(online.sample.weights, offline.sample.weights)
 
 
-def test_targets_in_groups_are_targets_one_by_one() -> None:
-    """Computing the targets of several updates in one pass gives what one pass an update gives."""
-    from anyreward.learning.update import Batch, bellman_targets, make_learner
-    from anyreward.representation import Backward, Forward
+def random_group(n: int, b: int, shared: bool) -> Batch:
+    """n minibatches of random rows, in float64; the features are shared categories or two minibatches of numbers."""
+    x, next_x, z = torch.randn(n, b, 6).double(), torch.randn(n, b, 6).double(), torch.randn(n, b, 4).double()
+    share = torch.full((n, b), 1 / b, dtype=torch.float64)
+    one, other = (torch.rand(n, 7).double() for _ in range(2))
+    return Batch(
+        x=x,
+        actions=torch.randint(3, (n, b)),
+        counts=torch.empty(n, 0, dtype=torch.long),  # actions in any order
+        next_x=next_x,
+        discount=torch.rand(n, b).double().round(decimals=1),
+        z=z,
+        shown_z=preprocess_z(z),
+        g=torch.randn(7, 6).double().expand(n, -1, -1) if shared else torch.randn(n, 2 * b, 6).double(),
+        here=torch.randint(7, (n, b)) if shared else torch.arange(b).expand(n, -1),
+        first=one / one.sum(1, keepdim=True) if shared else share,
+        second=other / other.sum(1, keepdim=True) if shared else share,
+    )
 
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("rows_at_once", [4, 10, 512])
+def test_targets_in_groups_are_targets_one_by_one(
+    shared: bool, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computing the targets of several updates in one pass gives what the target networks give row by row."""
+    monkeypatch.setattr("anyreward.learning.update.TARGET_ROWS", rows_at_once)
     torch.manual_seed(0)
     F, B = Forward(6, 3, 4, 8, 2, True).double(), Backward(6, 4, 8, 2, True).double()
     learner = make_learner(F, B, 1e-3)
-    x, z = torch.randn(10, 6, dtype=torch.float64), torch.randn(10, 4, dtype=torch.float64)
-    index = torch.arange(10)
-    group = Batch(x, torch.zeros(10, dtype=torch.long), x, torch.ones(10), z, index, index.flip(0), x)
-    whole = bellman_targets(learner, group, 2.0)
-    for i in range(2):
-        part = bellman_targets(learner, group.minibatch(i, 5), 2.0)
-        assert torch.allclose(part.F_next, whole.F_next[5 * i : 5 * i + 5], rtol=1e-12)
-        assert torch.allclose(part.B, whole.B[5 * i : 5 * i + 5], rtol=1e-12)
-    assert torch.allclose(whole.B, learner.B_target(x.flip(0)), rtol=1e-12)
+    group = random_group(3, 5, shared)
+    whole = bellman_targets(learner, group, 2.0).each()
+    for i, (batch, targets) in enumerate(zip(group.each(), whole, strict=True)):
+        (alone,) = bellman_targets(learner, Batch(*(field[i : i + 1] for field in group)), 2.0).each()
+        assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(alone, targets, strict=True))
+        F_next = expected_forward(learner.F_target(batch.next_x, batch.shown_z), batch.z, 2.0)
+        assert torch.allclose(targets.F_next, batch.discount[:, None] * F_next, rtol=1e-12)
+        assert torch.allclose(targets.B, learner.B_target(batch.g if shared else batch.g[5:]), rtol=1e-12)
 
 
 def test_b_once_for_each_distinct_feature_is_b_for_every_row() -> None:
-    """The same values and the same gradient, whichever way is fewer rows."""
-    from anyreward.learning.update import backward_rows
-    from anyreward.representation import Backward
-
+    """The same losses and the same gradient, whichever way the features of two minibatches are listed."""
     torch.manual_seed(0)
-    B = Backward(6, 4, 8, 2, True).double()
-    g, weight = torch.randn(5, 6, dtype=torch.float64), torch.randn(40, 4, dtype=torch.float64)
-    index = torch.randint(5, (40,))
-    for rows in (backward_rows(B, g, index), backward_rows(B, g.repeat(9, 1), index)):  # few distinct rows, then many
-        assert torch.allclose(rows, B(g[index]), rtol=1e-12)
-        gradients = torch.autograd.grad((weight * rows).sum(), list(B.parameters()))
-        expected = torch.autograd.grad((weight * B(g[index])).sum(), list(B.parameters()))
-        assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(gradients, expected, strict=True))
+    F, B = Forward(6, 3, 4, 8, 2, True).double(), Backward(6, 4, 8, 2, True).double()
+    here, other = torch.randint(5, (40,)), torch.randint(5, (40,))
+    share = torch.full((1, 40), 1 / 40, dtype=torch.float64)
+    batch = random_group(1, 40, shared=True)
+    g = batch.g[0, :5]
+    once = batch._replace(
+        g=g[None],
+        here=here[None],
+        first=torch.bincount(here, minlength=5)[None].double() / 40,
+        second=torch.bincount(other, minlength=5)[None].double() / 40,
+    )
+    every = batch._replace(
+        g=torch.cat([g[here], g[other]])[None], here=torch.arange(40)[None], first=share, second=share
+    )
+    results = []
+    for listed in (once, every):
+        learner = make_learner(copy.deepcopy(F), copy.deepcopy(B), 1e-3)
+        (targets,) = bellman_targets(learner, listed, 2.0).each()
+        losses = update(learner, listed.each()[0], targets, 0.7)()
+        assert learner.flat.grad is not None
+        results.append([learner.flat.grad, *losses.values()])
+    assert results[0][0].abs().max() > 0.01
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(*results, strict=True))
 
 
-def test_flat_parameters_learn_as_plain_ones() -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_flat_parameters_learn_as_plain_ones(in_order: bool) -> None:
     """One Adam over a flat vector and one lerp are what per-layer Adam and per-layer averages are."""
-    import copy
-
-    from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-    from anyreward.representation import Backward, Forward, expected_forward, fb_loss, orthonormality_loss
-
     torch.manual_seed(0)
     F, B = Forward(6, 3, 4, 8, 2, True), Backward(6, 4, 8, 2, True)
     plain = [copy.deepcopy(network) for network in (F, B, F, B)]  # F, B, F target, B target
     adam = torch.optim.Adam([*plain[0].parameters(), *plain[1].parameters()], lr=1e-2)
     learner = make_learner(F, B, 1e-2)
     for _ in range(20):
-        x, g2, z = torch.randn(5, 6), torch.randn(5, 6), torch.randn(5, 4)
-        actions, discount = torch.randint(3, (5,)), torch.rand(5)
-        index = torch.arange(10)
-        batch = Batch(x, actions, x.flip(0), discount, z, index[:5], index[5:], torch.cat([x, g2]))
-        update(learner, batch, bellman_targets(learner, batch, 2.0), 0.7)
+        group = Batch(*(f.float() if f.is_floating_point() else f for f in random_group(1, 5, shared=False)))
+        if in_order:
+            actions = group.actions.sort(1).values
+            group = group._replace(actions=actions, counts=torch.bincount(actions[0], minlength=3)[None])
+        (batch,), (targets,) = group.each(), bellman_targets(learner, group, 2.0).each()
+        update(learner, batch, targets, 0.7)
         learner.move_targets(0.9)
 
+        g, g2 = batch.g.split(5)
         with torch.no_grad():
-            F_next, B_target = expected_forward(plain[2](batch.next_x, z), z, 2.0), plain[3](g2)
-        F_taken, B1, B2 = plain[0](x, z)[torch.arange(5), actions], plain[1](x), plain[1](g2)
-        loss = fb_loss(F_taken, B1, B2, F_next, B_target, discount) + 0.7 * orthonormality_loss(B1, B2)
+            F_next, B_target = expected_forward(plain[2](batch.next_x, batch.shown_z), batch.z, 2.0), plain[3](g2)
+        F_taken, B1, B2 = plain[0](batch.x, batch.shown_z)[torch.arange(5), batch.actions], plain[1](g), plain[1](g2)
+        loss = fb_loss(F_taken, B1, B2, F_next, B_target, batch.discount) + 0.7 * orthonormality_loss(B1, B2)
         adam.zero_grad()
         loss.backward()
         adam.step()
@@ -120,7 +154,7 @@ def test_flat_parameters_learn_as_plain_ones() -> None:
             for target, network in zip(plain[2:], plain[:2], strict=True):
                 for old, new in zip(target.parameters(), network.parameters(), strict=True):
                     old.copy_(0.9 * old + 0.1 * new)
-    for ours, theirs in zip((learner.F, learner.B, learner.F_target, learner.B_target), plain, strict=True):
+    for ours, theirs in zip((F, B, learner.F_target, learner.B_target), plain, strict=True):
         for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
             assert torch.allclose(a, b, rtol=1e-3, atol=1e-5)
 

@@ -28,7 +28,7 @@ class TabularF(nn.Module):
         self.table = nn.Parameter(torch.randn(S, A, D, dtype=torch.float64) / D**0.5)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        return self.table[x[:, :S].argmax(1)]
+        return self.table[x[:, 0] if x.dtype == torch.int64 else x.argmax(1)]  # columns, or one-hot
 
 
 class TabularB(nn.Module):
@@ -37,6 +37,8 @@ class TabularB(nn.Module):
         self.table = nn.Parameter(torch.randn(S, A, D, dtype=torch.float64))
 
     def forward(self, g: Tensor) -> Tensor:
+        if g.dtype == torch.int64:  # columns
+            return self.table[g[:, 0], g[:, 1] - S]
         return self.table[g[:, :S].argmax(1), g[:, S:].argmax(1)]
 
 
@@ -59,16 +61,19 @@ def whole_population(mdp: FiniteMDP) -> Batch:
             rows += [(s, a, s1, 0.0 if ends else GAMMA) for s1 in (outcomes if not ends else [0] * QUARTERS)]
     s, a, s1, discount = (np.array(column) for column in zip(*rows, strict=True))
     one_hot, actions = np.eye(S)[s], np.eye(A)[a]
-    everything = torch.arange(len(s))
+    everything, share = torch.arange(len(s)), torch.full((len(s),), 1 / len(s), dtype=torch.float64)
     return Batch(
         x=torch.from_numpy(one_hot),
         actions=torch.from_numpy(a),
+        counts=torch.empty(0),
         next_x=torch.from_numpy(np.eye(S)[s1]),
         discount=torch.from_numpy(discount),
         z=torch.empty(0),
-        here=everything,
-        other=everything,
+        shown_z=torch.empty(0),
         g=torch.from_numpy(np.concatenate([one_hot, actions], axis=1)),
+        here=everything,
+        first=share,
+        second=share,
     )
 
 
@@ -79,9 +84,10 @@ def learn(mdp: FiniteMDP, z_of: Callable[[TabularB], Tensor], steps: int = 6_000
     population = whole_population(mdp)
     for step in range(steps):
         z = z_of(B).detach().expand(len(population.actions), -1)
-        batch = population._replace(z=z)
+        batch = population._replace(z=z, shown_z=z)
         learner.set_learning_rate(0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps)))
-        update(learner, batch, bellman_targets(learner, batch, TEMPERATURE), orthonormality=1.0)
+        (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), TEMPERATURE).each()
+        update(learner, batch, targets, orthonormality=1.0)
         learner.move_targets(0.5)
     return F, B
 

@@ -8,6 +8,7 @@ import torch
 
 from anyreward import UserError
 from anyreward.representation import boltzmann, expected_forward, fb_loss, orthonormality_loss
+from anyreward.representation.losses import fb_gradients, moments
 
 F = torch.tensor([[1.0, 2.0], [0.0, -1.0]])
 B = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
@@ -107,3 +108,59 @@ def test_a_low_temperature_is_greedy() -> None:
     Q = torch.tensor([[1.0, 3.0, 2.0]])
     assert torch.allclose(boltzmann(Q, 1e-3), torch.tensor([[0.0, 1.0, 0.0]]))
     assert torch.allclose(boltzmann(Q, 1e6), torch.full((1, 3), 1 / 3), atol=1e-5)
+
+
+def test_weights_are_repeated_rows() -> None:
+    torch.manual_seed(3)
+    b, m, d = 5, 4, 3
+    f, g, fn, other, gt = (torch.randn(n, d, dtype=torch.float64) for n in (b, b, b, m, m))
+    discount, counts = torch.rand(b, dtype=torch.float64), torch.tensor([3, 0, 1, 2])
+    weights = counts.double() / counts.sum()
+    again = torch.arange(m).repeat_interleave(counts)
+    weighted = fb_loss(f, g, other, fn, gt, discount, weights)
+    assert weighted.item() == pytest.approx(fb_loss(f, g, other[again], fn, gt[again], discount).item(), rel=1e-12)
+    assert weighted.item() != pytest.approx(fb_loss(f, g, other, fn, gt, discount).item(), rel=0.01)
+    weighted = orthonormality_loss(g, other, weights)
+    assert weighted.item() == pytest.approx(orthonormality_loss(g, other[again]).item(), rel=1e-12)
+    assert weighted.item() != pytest.approx(orthonormality_loss(g, other).item(), rel=0.01)
+
+
+@pytest.mark.parametrize("by_pairs", [True, False])
+@pytest.mark.parametrize("features", ["categories", "numbers", "frequencies"])
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_in_closed_form_are_autograds(features: str, by_pairs: bool, seed: int) -> None:
+    """Both minibatches refer to rows of one B; spelled out row by row, autograd finds the same gradient."""
+    torch.manual_seed(seed)
+    b, d = (6, 5) if by_pairs else (12, 3)
+    if features == "numbers":  # no row twice: one minibatch after the other
+        m, here, there = 2 * b, torch.arange(b), torch.arange(b, 2 * b)
+        first = second = torch.full((b,), 1 / b, dtype=torch.float64)
+    else:  # rows that repeat; with frequencies, the second minibatch is a whole replay
+        m = 9
+        here, there = torch.randint(m - 1, (b,)), torch.randint(1, m, (40 if features == "frequencies" else b,))
+        first, second = (torch.bincount(rows, minlength=m).double() / len(rows) for rows in (here, there))
+    k = len(second)
+    assert (b * k <= (b + k) * d) is by_pairs
+    f, fn = (torch.randn(b, d, dtype=torch.float64) for _ in range(2))
+    g, gt = torch.randn(m, d, dtype=torch.float64), torch.randn(m, d, dtype=torch.float64)
+    discount = torch.tensor([0.0, 0.9, 0.5]).double().repeat(b // 3)
+
+    f.requires_grad_()
+    g.requires_grad_()
+    loss = fb_loss(f, g[here], g[there], fn, gt[there], discount) + 0.7 * orthonormality_loss(g[here], g[there])
+    expected = torch.autograd.grad(loss, [f, g])
+    f, g, fn, gt = f.detach(), g.detach(), discount[:, None] * fn, gt[m - k :]
+    average = moments(f, g[m - k :], second, fn, gt)
+    for given in (None, average):  # the minibatches' own moments, as averages, change nothing
+        found = fb_gradients(f, g, here, first, second, fn, gt, 0.7, given)
+        assert all(torch.allclose(a, e, rtol=1e-10, atol=1e-10) for a, e in zip(found, expected, strict=True))
+
+
+def test_moments_are_weighted_means_of_products() -> None:
+    torch.manual_seed(4)
+    f, fn, g, gt = (torch.randn(n, 2, dtype=torch.float64) for n in (4, 4, 3, 3))
+    w = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)
+    found = moments(f, g, w, fn, gt)
+    pairs = [(g, g, w), (gt, g, w), (f, f, torch.full((4,), 0.25).double()), (fn, f, torch.full((4,), 0.25).double())]
+    for moment, (left, right, share) in zip(found, pairs, strict=True):
+        assert torch.allclose(moment, torch.einsum("n,ni,nj->ij", share, left, right), rtol=1e-12)

@@ -36,7 +36,7 @@ class FixedQ(nn.Module):
         self.Q = nn.Parameter(torch.from_numpy(Q)[..., None])
 
     def forward(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        return self.Q[x.argmax(1)]
+        return self.Q[x[:, 0]]  # x holds one-hot columns
 
 
 def lookahead(Q: np.ndarray, mdp: ar.FiniteMDP, r: np.ndarray) -> float | None:
@@ -50,7 +50,7 @@ def lookahead(Q: np.ndarray, mdp: ar.FiniteMDP, r: np.ndarray) -> float | None:
         torch.from_numpy(s[:, None]).float(),
     )
     encoder = Encoder(gym.spaces.Discrete(mdp.states))
-    representation = Representation(encoder, encoder, FixedQ(Q), nn.Identity())
+    representation = Representation(encoder, encoder, FixedQ(Q), nn.Identity(), mdp.actions)
     sample = LookaheadSample(rows, torch.from_numpy(100 * mdp.P[s, a, following]))
     return consistent(representation, sample, r[s], torch.ones(1, dtype=torch.float64), mdp.gamma)
 

@@ -99,7 +99,10 @@ class Policy:
 
     def value(self, observations: Any) -> Array:
         """V(s) = sum_a pi(a|s) Q(s, a): (n,) for a batch, () for one observation."""
-        return np.asarray((self.probabilities(observations) * self.q(observations)).sum(-1))
+        single, preferences = self._preferences(observations)
+        p = action_probabilities(preferences, self.epsilon, self.temperature)
+        value = self.reward_scale * (p * preferences.double()).sum(1).numpy()
+        return np.asarray(value[0] if single else value)
 
     def probabilities(self, observations: Any) -> Array:
         """pi(a|s): (n, A) for a batch, (A,) for one observation."""
@@ -124,4 +127,4 @@ class Policy:
         packed = torch.from_numpy(pack(self.observation_space, batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
-        return single, self.representation.q(packed, self.z.expand(len(packed), -1))
+        return single, self.representation.q(packed, self.z)

@@ -1,61 +1,47 @@
-"""Speed on this machine: the cost of an update against its matrix products, collection, and time to quality."""
+"""Speed on this machine, as ratios taken in one run: a shared machine slows down and speeds up by the second."""
 
 from __future__ import annotations
 
+import importlib.util
+import multiprocessing
+import resource
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from anyreward.agent import Agent
+from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
+from anyreward.learning.machine import update_flop
 from anyreward.learning.presets import Settings, preset
-from anyreward.learning.replay import Replay
+from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learn
-from anyreward.training import untrained
+from anyreward.rewards.reward import reward
+from anyreward.training import train, untrained
 from anyreward.worlds.world import World, open_world
 
 QUALITY = 0.9
+Part = Literal["updates", "epoch", "ask", "memory", "quality"]
+PARTS: tuple[Part, ...] = get_args(Part)
+Show = Callable[[str], None]
+Figures = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class BenchResult:
-    """What `bench` measured for one preset."""
-
-    preset: str
-    dim: int
-    threads: int
-    update_ms: float
-    """Median over blocks of a cycle; drawing, targets and their moves included, collecting and evaluating not."""
-    update_gflop: float
-    """Floating-point operations in the matrix products of an update as Algorithm 1 has it."""
-    computed_gflop: float
-    """Those that are really computed: B sees each distinct feature of a group of minibatches once."""
-    peak_gflops: float
-    """Best rate of a large matrix product, measured beside the updates."""
-    ratio: float
-    """update_ms over the time that update_gflop takes at that peak."""
-    env_steps_per_second: float
-    """Transitions collected per second with uniform actions."""
-    seconds_to_quality: float | None
-    """Training time, evaluation aside, until the mean quality over all goals is 0.9; None if not reached."""
-    updates_to_quality: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
-
-
-def _parts(world: World, s: Settings) -> tuple[Agent, Replay, Collector]:
+def prepared(world: World, s: Settings) -> tuple[Agent, Replay, Collector]:
+    """What a training run starts from."""
     agent = untrained(world, s)
     return agent, Replay(s.replay_size), Collector(world.make_vector(s.environments), agent.features, s.seed)
 
 
-def _peak_gflops(size: int = 1024) -> float:
+def peak_gflops(size: int = 1024) -> float:
+    """The best rate of a large matrix product, of a few."""
     a, out = torch.randn(size, size), torch.empty(size, size)
     best = np.inf
     for _ in range(6):
@@ -65,92 +51,172 @@ def _peak_gflops(size: int = 1024) -> float:
     return float(2 * size**3 / best / 1e9)
 
 
-def plain_flop(agent: Agent, s: Settings) -> int:
-    """Floating-point operations in the matrix products of an update as Algorithm 1 has it: every network on every row.
-
-    Forward, and backward twice as much, the first layers' inputs excepted; F's target on b rows, B's target on b; the
-    b x b pairs.
-    """
-    b, d = s.batch_size, s.dim
-
-    def layers(network: torch.nn.Module) -> tuple[int, int]:
-        sizes = [m.in_features * m.out_features for m in network.modules() if isinstance(m, torch.nn.Linear)]
-        return sum(sizes), sizes[0]
-
-    (F, first_F), (B, first_B) = layers(agent.representation.F), layers(agent.representation.B)
-    networks = b * (3 * F - first_F) + b * F + 2 * b * (3 * B - first_B) + b * B
-    pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two
-    return 2 * (networks + pairs)
+def _seconds(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
-def bench_updates(world: World, s: Settings, cycles: int = 30) -> tuple[float, float, float, float, float]:
-    """(ms per update, plain GFLOP, computed GFLOP, peak GFLOP/s, ratio), each a median over cycles.
+def _spread(values: list[float]) -> Figures:
+    low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
+    return {"median": median, "quartiles": [low, high]}
 
-    The peak is measured next to each timed cycle, and the ratio taken cycle by cycle: a machine that others share
-    slows down and speeds up by the second.
-    """
-    agent, replay, collector = _parts(world, s)
+
+def bench_updates(world: World, s: Settings, cycles: int = 50) -> Figures:
+    """The time of an update against its matrix products at peak; the peak is measured next to each timed cycle."""
+    agent, replay, collector = prepared(world, s)
     replay.add(collector.collect(5_000))
     s = s.with_(updates=(cycles + 2) * s.updates_per_cycle)
     learning = learn(agent.representation, replay, s)  # offline: nothing but updates
     with FlopCounterMode(display=False) as counter:
         next(learning)
-    computed = counter.get_total_flops() / s.updates_per_cycle
+    computed = counter.get_total_flops() / s.updates_per_cycle / 1e9
     next(learning)
+    plain = update_flop(agent.representation.F, agent.representation.B, s) / 1e9
     times, peaks = [], []
     for _ in range(cycles):
-        peaks.append(_peak_gflops())
-        started = time.perf_counter()
-        next(learning)
-        times.append((time.perf_counter() - started) / s.updates_per_cycle * 1e3)
-    gflop = plain_flop(agent, s) / 1e9
-    ratio = float(np.median(np.array(times) / (gflop / np.array(peaks) * 1e3)))
-    return float(np.median(times)), gflop, computed / 1e9, float(np.median(peaks)), ratio
-
-
-def bench_collecting(world: World, s: Settings, steps: int = 20_000) -> float:
-    """Transitions per second with uniform actions."""
-    *_, collector = _parts(world, s)
-    collector.collect(200)
+        peaks.append(peak_gflops())
+        times.append(_seconds(lambda: next(learning)) / s.updates_per_cycle * 1e3)
+    ratios = [ms / (plain / peak * 1e3) for ms, peak in zip(times, peaks, strict=True)]
     started = time.perf_counter()
-    collector.collect(steps)
-    return steps / (time.perf_counter() - started)
+    collector.collect(20_000)
+    return {
+        "update ms": _spread(times),
+        "matrix products of Algorithm 1, GFLOP": plain,
+        "matrix products computed, GFLOP": computed,
+        "peak GFLOP/s": float(np.median(peaks)),
+        "update / its matrix products at peak": _spread(ratios),
+        "environment steps a second": 20_000 / (time.perf_counter() - started),
+    }
 
 
-def bench_quality(world: World, s: Settings, show: Callable[[str], None]) -> tuple[float | None, int | None]:
-    """(seconds, updates) of training until the mean quality over all goals is reached."""
-    agent, replay, collector = _parts(world, s)
-    mdp = agent.exact_mdp()
-    spent, started = 0.0, time.perf_counter()
-    for done, _ in learn(agent.representation, replay, s, collector):
-        if done % 200 == 0:
-            spent += time.perf_counter() - started
-            quality = agent.goal_quality(mdp).ratio.mean()
-            if done % 1000 == 0:
-                show(f"  {done:,} updates, {spent:.0f} s: quality {quality:.3f}")
-            if quality >= QUALITY:
-                return spent, done
-            started = time.perf_counter()
-    return None, None
+def bench_epoch(
+    world: World, plain: Path, presets: tuple[str, ...] = ("paper", "fast"), cycles: int = 25, **changes: Any
+) -> Figures:
+    """An epoch (25 cycles: 1,000 updates, 5,000 steps) against a plain implementation, cycle by cycle in turn."""
+    runs: dict[str, Callable[[], Any]] = {"plain": _load_plain(plain).Plain(seed=0, epochs=2).cycle}
+    for name in presets:
+        s = preset(name, **changes)
+        agent, replay, collector = prepared(world, s)
+        runs[name] = partial(next, learn(agent.representation, replay, s, collector))
+    for run in runs.values():
+        run()  # the first cycle warms up
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(cycles):
+        for name, run in runs.items():
+            times[name].append(_seconds(run))
+    figures: Figures = {f"{name}, seconds": sum(seconds) for name, seconds in times.items()}
+    for name in presets:
+        figures[f"plain / {name}"] = figures["plain, seconds"] / figures[f"{name}, seconds"]
+        turns = [a / b for a, b in zip(times["plain"], times[name], strict=True)]
+        figures[f"plain / {name}, cycle by cycle"] = _spread(turns)
+    return figures
+
+
+def _load_plain(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("anyreward_plain", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(
+            f"There is no plain implementation at {path}. Run this in a checkout of the repository, or give --plain."
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def bench_quality(world: World, show: Show, at_most: float = 25.0, **changes: Any) -> Figures:
+    """Training time until the mean quality over all goals is 0.9: `fast`, then `paper`, for so many times longer."""
+    figures: Figures = {}
+    limit = np.inf
+    for name in ("fast", "paper"):
+        s = preset(name, **changes)
+        agent, replay, collector = prepared(world, s)
+        mdp, spent, started, reached = agent.exact_mdp(), 0.0, time.perf_counter(), False
+        for done, _ in learn(agent.representation, replay, s, collector):
+            if done % 200 == 0:
+                spent += time.perf_counter() - started
+                quality = float(agent.goal_quality(mdp).ratio.mean())
+                if done % 2000 == 0:
+                    show(f"  {name}: {done:,} updates, {spent:.0f} s, quality {quality:.3f}")
+                reached = quality >= QUALITY
+                if reached or spent > limit:
+                    break
+                started = time.perf_counter()
+        figures[name] = {"reached": reached, "seconds": spent, "updates": done, "quality": quality}
+        limit = at_most * spent
+    ratio = figures["paper"]["seconds"] / figures["fast"]["seconds"]
+    return {**figures, "paper / fast, at least" if not figures["paper"]["reached"] else "paper / fast": ratio}
+
+
+def bench_ask(states: int = 10_000, repeats: int = 20) -> Figures:
+    """A new reward and the value of so many states, with an agent that has asked before.
+
+    The four rooms have 68 different states, so most of the 10,000 repeat; CartPole's are all different.
+    """
+    figures: Figures = {"states": states}
+    rng = np.random.default_rng(0)
+    for name in ("four-rooms", "CartPole-v1"):
+        agent = train(name, updates=80, progress=False)
+        space = agent.features.observation_space
+        rows = agent.sample.rows.numpy()
+        seen = rows[rng.integers(len(rows), size=states)]
+        observations = seen[:, 0].astype(int) if space.shape == () else seen + rng.normal(0, 0.01, seen.shape)
+        centres = rows[rng.integers(len(rows), size=repeats + 2)]
+
+        def question(agent: Agent, centre: Any, observations: Any) -> None:
+            first = agent.features.readable(centre[None])
+            agent.ask(reward(lambda g: np.exp(-((g - first) ** 2).sum(1)))).value(observations)
+
+        times = [_seconds(partial(question, agent, centre, observations)) * 1e3 for centre in centres]
+        figures[f"{name}, ms"] = _spread(times[2:])
+    return figures
+
+
+def bench_memory(rows: int = 1_000_000) -> Figures:
+    """The most memory resident in a process of its own that trains with a full replay."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_train_with_full_replay, (rows,))
+
+
+def _train_with_full_replay(rows: int) -> Figures:
+    world, s = open_world("four-rooms"), preset("fast", replay_size=rows)
+    agent, replay, collector = prepared(world, s)
+    some = collector.collect(10_000)
+    while len(replay) < rows:
+        replay.add(Transitions(*(column.clone() for column in some)))
+    learning = learn(agent.representation, replay, s, collector)
+    for _ in range(5):
+        next(learning)
+    agent.goal_quality()
+    scale = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return {"transitions": len(replay), "resident MB": peak / 1e6}
 
 
 def run_bench(
-    preset_name: str = "fast",
+    parts: tuple[Part, ...] = PARTS,
     dim: int = 100,
-    updates: int = 20_000,
-    quality: bool = True,
-    show: Callable[[str], None] = lambda _: None,
-) -> BenchResult:
-    """Measure one preset on the four rooms; run it on a quiet machine."""
-    world, s = open_world("four-rooms"), preset(preset_name, dim=dim, updates=updates)
-    show(f"preset {preset_name}, d = {dim}, {torch.get_num_threads()} threads: timing updates ...")
-    ms, gflop, computed, peak, ratio = bench_updates(world, s)
-    show("timing collection ...")
-    steps = bench_collecting(world, s)
-    seconds, count = None, None
-    if quality:
-        show(f"training until quality {QUALITY} (at most {updates:,} updates) ...")
-        seconds, count = bench_quality(world, s, show)
-    return BenchResult(
-        preset_name, dim, torch.get_num_threads(), ms, gflop, computed, peak, ratio, steps, seconds, count
-    )
+    plain: Path = Path("benchmarks/plain.py"),
+    show: Show = lambda _: None,
+) -> Figures:
+    """Measure on the four rooms; run it on a quiet machine."""
+    world = open_world("four-rooms")
+    figures: Figures = {"threads": torch.get_num_threads(), "dim": dim}
+    if "updates" in parts:
+        for name in ("fast", "paper"):
+            show(f"timing updates of preset {name} ...")
+            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim))
+    if "epoch" in parts:
+        show("timing an epoch against the plain implementation ...")
+        figures["epoch"] = bench_epoch(world, plain)
+    if "ask" in parts:
+        show("timing questions ...")
+        figures["ask"] = bench_ask()
+    if "memory" in parts:
+        show("measuring memory with a full replay ...")
+        figures["memory"] = bench_memory()
+    if "quality" in parts:
+        show(f"training until quality {QUALITY} ...")
+        figures["quality"] = bench_quality(world, show)
+    return figures

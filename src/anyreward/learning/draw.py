@@ -61,17 +61,21 @@ def draw(
     counts = _counts(actions, representation.actions)
     rows = held.at(index.gather(1, order).flatten())
     observe, encoder = representation.observation_encoder, representation.feature_encoder
+    shared = encoder.categorical
     if known is not None:
         features, here = known.rows, known.place[encoder.codes(rows.features)].view(n, b)
         first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
     else:
         other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]
-        if encoder.categorical:
-            features, index = encoder.distinct(torch.cat([rows.features, other]))
-            here, there = index.view(2, n, b)
+        features = torch.cat([rows.features, other])
+        if shared:  # few distinct ones, often: B need not see each more than once
+            distinct, index = encoder.distinct(features)
+            shared = len(distinct) <= 2 * b
+        if shared:
+            features, (here, there) = distinct, index.view(2, n, b)
             first, second = _counts(here, len(features)) / b, _counts(there, len(features)) / b
         else:
-            features = torch.cat([rows.features.view(n, b, -1), other.view(n, b, -1)], dim=1).flatten(0, 1)
+            features = features.view(2, n, b, -1).transpose(0, 1).flatten(0, 2)  # both minibatches of each update
             here = torch.arange(b, device=device).expand(n, b)
             first = second = torch.full((n, b), 1 / b, device=device)
     g = encoder.compact(features)
@@ -84,7 +88,7 @@ def draw(
         discount=s.gamma * (~rows.terminated).to(torch.float32).view(n, b),
         z=z.view(n, b, -1),
         shown_z=preprocess_z(z).view(n, b, -1),
-        g=g.expand(n, -1, -1) if encoder.categorical else g.view(n, 2 * b, -1),
+        g=g.expand(n, -1, -1) if shared else g.view(n, 2 * b, -1),
         here=here,
         first=first,
         second=second,
@@ -96,7 +100,7 @@ def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, 
     if s.z_sampling != "mixture" or len(replay) == 0:
         return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
     rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
-    B = representation.backward_map(replay.transitions.features[rows.to(replay.transitions.actions.device)])
+    B = representation.backward_map(replay.transitions.features[rows])
     return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)
 
 

@@ -54,7 +54,7 @@ class Settings:
     """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (the paper); all features of the
     replay with their frequency, where they are categories and no more than two minibatches (else a second minibatch);
     or a second minibatch with moving averages of its moments."""
-    average_share: float = 0.02
+    average_share: float = 0.3
     """Moving averages only: share of the newest minibatch in them."""
     features: Literal["auto", "observation", "achieved_goal"] = "auto"
     """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
@@ -80,6 +80,14 @@ class Settings:
     """Updates between two lines of metrics."""
     seed: int = 0
     """Seed of everything random."""
+    threads: int = 0
+    """CPU threads (0: as many as the size of an update is worth, and the machine has)."""
+    device: str = "cpu"
+    """Where to train: cpu, or cuda (networks, replay and minibatches move there)."""
+    compile: bool = False
+    """Train with torch.compile, on CUDA with CUDA graphs; measured on CPUs it does not pay."""
+    bfloat16: bool = False
+    """Let autocast run the networks in bfloat16 where that will do."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -95,6 +103,8 @@ class Settings:
                 raise UserError(f"{field.name} is {value!r}; accepted: True, False.")
             if hint is float and (not isinstance(value, int | float) or isinstance(value, bool)):
                 raise UserError(f"{field.name} is {value!r}; expected a number.")
+        if self.device.split(":")[0] not in ("cpu", "cuda"):
+            raise UserError(f"device is {self.device!r}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
         ranges = {
             "exploration": (0.0, 1.0),
             "target_retention": (0.0, 1.0),
@@ -108,7 +118,7 @@ class Settings:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
         if not 0 < self.gamma < 1:
             raise UserError(f"gamma is {self.gamma}; accepted: 0 < gamma < 1 (the successor measure is infinite at 1).")
-        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality"}
+        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality", "threads"}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):

@@ -50,7 +50,7 @@ class TrainingProgress:
                 highlight=False,
                 soft_wrap=True,
             )
-            self._next_line += self._line_every
+            self._next_line = (done // self._line_every + 1) * self._line_every
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

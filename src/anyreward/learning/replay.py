@@ -32,8 +32,9 @@ class Transitions(NamedTuple):
 class Replay:
     """A ring of the last ``capacity`` transitions; memory is taken as it fills."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
+        self.device = torch.device(device)
         self.size = 0
         self.added = 0
         self._columns: Transitions | None = None
@@ -56,18 +57,26 @@ class Replay:
             return
         self._reserve(rows, self.size + n)
         assert self._columns is not None
-        where = (self.added + torch.arange(n)) % self.capacity
+        where = (self.added + torch.arange(n, device=self.device)) % self.capacity
         for column, new in zip(self._columns, rows, strict=True):
-            column[where] = new.to(column.dtype)
+            column[where] = new.to(column)
         self.added += n
         self.size = min(self.size + n, self.capacity)
+
+    def to(self, device: torch.device | str) -> None:
+        """Move there what is held."""
+        self.device = torch.device(device)
+        if self._columns is not None:
+            self._columns = Transitions(*(column.to(self.device) for column in self._columns))
 
     def _reserve(self, like: Transitions, needed: int) -> None:
         held = 0 if self._columns is None else len(self._columns.actions)
         if needed <= held or held == self.capacity:
             return
         grown = min(self.capacity, max(needed, 2 * held, 4096))
-        fresh = Transitions(*(torch.empty((grown, *column.shape[1:]), dtype=column.dtype) for column in like))
+        fresh = Transitions(
+            *(torch.empty((grown, *column.shape[1:]), dtype=column.dtype, device=self.device) for column in like)
+        )
         if self._columns is not None:
             for old, new in zip(self._columns, fresh, strict=True):
                 new[: self.size] = old[: self.size]

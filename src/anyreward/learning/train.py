@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anyreward.learning.collect import Collector
 from anyreward.learning.draw import draw, draw_z, known_features
+from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
 from anyreward.learning.update import MovingMoments, bellman_targets, make_learner, update
@@ -26,10 +27,13 @@ def learn(
     """
     s = settings
     # Collecting draws from a generator of its own, so that it cannot disturb what the updates draw.
-    random = torch.Generator().manual_seed(s.seed)
-    explore = torch.Generator().manual_seed(stream_seed(s.seed, "explore"))
+    device = open_device(s.device)
+    representation.to(device)
+    random = torch.Generator(device).manual_seed(s.seed)
+    explore = torch.Generator(device).manual_seed(stream_seed(s.seed, "explore"))
     averages = MovingMoments(s.average_share) if s.pairs == "average" else None
-    learner = make_learner(representation.F, representation.B, s.learning_rate, averages)
+    prepare = compiler(device) if s.compile else None
+    learner = make_learner(representation.F, representation.B, s.learning_rate, averages, prepare, s.bfloat16)
 
     def collect(steps: int, epsilon: float) -> None:
         if collector is not None and steps > 0:
@@ -41,12 +45,12 @@ def learn(
     if collector is None:
         representation.normalise(replay.transitions.observations, replay.transitions.features)
     collect(s.warmup_steps, epsilon=1.0)
-    done = 0
+    done, known, counted = 0, None, 0
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
-        known = None
-        if s.pairs == "all":  # no more work for B than two minibatches would be
+        if s.pairs == "all" and replay.added > counted:  # no more work for B than two minibatches would be
             known = known_features(representation.feature_encoder, replay.transitions.features, 2 * s.batch_size)
+            counted = replay.added
         end = min(done + s.updates_per_cycle, s.updates)
         while done < end:
             # The targets stand still until they move next, so everything up to there is drawn and computed together.

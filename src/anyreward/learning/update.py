@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anyreward.representation.derivatives import RunBackward, RunForward, backward_all, forward_taken, taken
+from anyreward.representation.derivatives import RunBackward, RunForward, backward_all, forward_taken, rounding
 from anyreward.representation.losses import (
     Moments,
     expected_forward,
@@ -62,39 +62,28 @@ class Targets(NamedTuple):
     """(b, d) discount_i sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i)"""
     B: Tensor
     """(len(second), d) B of the second minibatch"""
-    F: Tensor | None
-    """(b, d) F(s_i, a_i, z_i), where moving averages ask for it"""
 
     def each(self) -> list[Targets]:
         """Those of the minibatches of a stack."""
-        F = self.F.unbind() if self.F is not None else [None] * len(self.F_next)
-        return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), F, strict=True)]
+        return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), strict=True)]
 
 
 class MovingMoments:
-    """Moving averages that let every pair of samples meet many others, without lagging behind the networks.
+    """Moving averages of the moments, which let every pair of samples meet many others.
 
-    Averages of the moments of the networks being learned are averages of networks that are gone. So the averages here
-    are of the target networks' moments, which move slowly, and the minibatch itself adds what the networks being
-    learned have over their targets on the very same rows: average(targets) + minibatch(online) - minibatch(targets).
-    The last two cancel but for the difference of the networks, and most of the minibatch's noise goes with them.
+    For fixed networks they are unbiased, with less variance the smaller the share. Behind networks that move they lag
+    by about 1/share updates, and a gradient that lags overshoots: docs/speed.md has the measurements.
     """
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self.seen = 0
         self.average: Moments | None = None
 
-    def estimate(self, F: Tensor, B: Tensor, weights: Tensor, targets: Targets) -> Moments:
-        """The moments of F and B, after folding this minibatch into the averages."""
-        assert targets.F is not None
-        online = moments(F, B, weights, targets.F_next, targets.B)
-        target = moments(targets.F, targets.B, weights, targets.F_next, targets.B)
-        self.seen += 1
-        share = max(self.share, 1 / self.seen)  # a plain mean until that many have been seen
-        old = self.average or target
-        self.average = Moments(*(torch.lerp(a, t, share) for a, t in zip(old, target, strict=True)))
-        return Moments(*(a + o - t for a, o, t in zip(self.average, online, target, strict=True)))
+    def fold(self, newest: Moments) -> Moments:
+        """The averages with the moments of the newest minibatch taken in."""
+        old = self.average or newest
+        self.average = Moments(*(torch.lerp(a, n, self.share) for a, n in zip(old, newest, strict=True)))
+        return self.average
 
 
 @dataclass(frozen=True)
@@ -106,8 +95,6 @@ class Learner:
     one-hot inputs reads whole rows.
     """
 
-    F: nn.Module
-    B: nn.Module
     F_target: nn.Module
     B_target: nn.Module
     run_F: RunForward
@@ -120,6 +107,7 @@ class Learner:
     """(parameters,) of the targets"""
     optimiser: torch.optim.Optimizer
     averages: MovingMoments | None = None
+    bfloat16: bool = False
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Change Adam's learning rate from here on."""
@@ -132,8 +120,19 @@ class Learner:
         self.flat_target.lerp_(self.flat, 1 - retention)
 
 
-def make_learner(F: nn.Module, B: nn.Module, learning_rate: float, averages: MovingMoments | None = None) -> Learner:
-    """A learner of F and B in place, with targets equal to them and one Adam over both."""
+def make_learner(
+    F: nn.Module,
+    B: nn.Module,
+    learning_rate: float,
+    averages: MovingMoments | None = None,
+    prepare: Callable[[nn.Module], nn.Module] | None = None,
+    bfloat16: bool = False,
+) -> Learner:
+    """A learner of F and B in place, with targets equal to them and one Adam over both.
+
+    ``prepare`` makes of each network what is run in its place, such as a compiled one. Then, and with ``bfloat16``,
+    autograd finds the derivatives.
+    """
     F_target = copy.deepcopy(F).requires_grad_(False)
     B_target = copy.deepcopy(B).requires_grad_(False)
     flat = nn.Parameter(_flatten([*F.parameters(), *B.parameters()]))
@@ -141,7 +140,19 @@ def make_learner(F: nn.Module, B: nn.Module, learning_rate: float, averages: Mov
     _view_as_parts(flat.grad, [*F.parameters(), *B.parameters()], "grad")
     flat_target = _flatten([*F_target.parameters(), *B_target.parameters()])
     optimiser = torch.optim.Adam([flat], lr=learning_rate, fused=True)
-    return Learner(F, B, F_target, B_target, forward_taken(F), backward_all(B), flat, flat_target, optimiser, averages)
+    if prepare is not None:
+        F, B, F_target, B_target = (prepare(network) for network in (F, B, F_target, B_target))
+    return Learner(
+        F_target,
+        B_target,
+        forward_taken(F, bfloat16),
+        backward_all(B, bfloat16),
+        flat,
+        flat_target,
+        optimiser,
+        averages,
+        bfloat16,
+    )
 
 
 def _flatten(parameters: list[nn.Parameter]) -> Tensor:
@@ -168,32 +179,29 @@ def _by_input(weight: Tensor) -> Tensor:
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
     """The targets of a stack of minibatches at once: larger matrix products, the same numbers."""
     n, b = batch.actions.shape
-    step = max(1, TARGET_ROWS // b)
-    F_next = [
-        expected_forward(learner.F_target(x.flatten(0, 1), shown.flatten(0, 1)), z.flatten(0, 1), temperature)
-        for x, z, shown in zip(*(torch.split(t, step) for t in (batch.next_x, batch.z, batch.shown_z)), strict=True)
-    ]
-    discounted = batch.discount.view(-1, 1) * torch.cat(F_next)
-    k = batch.second.shape[1]
+    k, step = batch.second.shape[1], max(1, TARGET_ROWS // b)
     g = batch.g[:, batch.g.shape[1] - k :]
-    shared = g.stride(0) == 0  # the minibatches refer to the same features
-    B = learner.B_target(g[0] if shared else g.flatten(0, 1))
-    F = None
-    if learner.averages is not None:
-        every = learner.F_target(batch.x.flatten(0, 1), batch.shown_z.flatten(0, 1))
-        F = taken(every, batch.actions.flatten()).view(n, b, -1)
-    return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1), F)
+    shared = g.stride(0) == 0  # categories: all minibatches refer to the same features
+    with rounding(batch.z.device, learner.bfloat16):
+        F_next = [
+            expected_forward(learner.F_target(x.flatten(0, 1), shown.flatten(0, 1)), z.flatten(0, 1), temperature)
+            for x, z, shown in zip(*(torch.split(t, step) for t in (batch.next_x, batch.z, batch.shown_z)), strict=True)
+        ]
+        B = learner.B_target(g[0] if shared else g.flatten(0, 1)).to(batch.z.dtype)
+    discounted = batch.discount.view(-1, 1) * torch.cat(F_next)  # (n b, d)
+    return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1))
 
 
 @torch.no_grad()
 def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> Callable[[], dict[str, Tensor]]:
     """One gradient step on both networks; returns a function that computes the losses before the step."""
     B, pull_back_B = learner.run_B(batch.g)  # (m, d)
-    F, pull_back_F = learner.run_F(batch.x, batch.shown_z, batch.actions, batch.counts.tolist())  # (b, d)
+    counts = batch.counts.tolist() if batch.counts.numel() else []
+    F, pull_back_F = learner.run_F(batch.x, batch.shown_z, batch.actions, counts)  # (b, d)
     B_second = B[len(B) - len(batch.second) :]
     average = None
     if learner.averages is not None:
-        average = learner.averages.estimate(F, B_second, batch.second, targets)
+        average = learner.averages.fold(moments(F, B_second, batch.second, targets.F_next, targets.B))
     dF, dB = fb_gradients(
         F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, average
     )

@@ -8,6 +8,7 @@ build and walk, and every view of the parameters made once. Any other module goe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,14 +23,15 @@ RunForward = Callable[[Tensor, Tensor, Tensor, Sequence[int]], tuple[Tensor, Pul
 RunBackward = Callable[[Tensor], tuple[Tensor, PullBack]]
 
 
-def forward_taken(F: nn.Module) -> RunForward:
+def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
     """The function from x, shown z, actions (b,) and counts to F(s_i, a_i, z_i) (b, d), with its derivative.
 
     The counts say how often each action was taken, with ``actions`` in ascending order; they are empty for actions in
-    any order. The parameters of F must have their gradients by now, and keep their places.
+    any order. The parameters of F must have their gradients by now, and keep their places. ``bfloat16`` lets autocast
+    choose where that will do.
     """
-    if not isinstance(F, Forward):
-        return lambda x, z, actions, counts: _by_autograd(F, lambda: taken(F(x, z), actions))
+    if not isinstance(F, Forward) or bfloat16:
+        return lambda x, z, actions, counts: _by_autograd(F, lambda: taken(F(x, z), actions), bfloat16)
     first, *others, last = F.net
     trunk: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
     head = _head(last, F.actions, F.dim)
@@ -44,10 +46,10 @@ def forward_taken(F: nn.Module) -> RunForward:
     return run
 
 
-def backward_all(B: nn.Module) -> RunBackward:
+def backward_all(B: nn.Module, bfloat16: bool = False) -> RunBackward:
     """The function from g (m, width) to B(g) (m, d), with its derivative; as `forward_taken` for the parameters."""
-    if not isinstance(B, Backward):
-        return lambda g: _by_autograd(B, lambda: B(g))
+    if not isinstance(B, Backward) or bfloat16:
+        return lambda g: _by_autograd(B, lambda: B(g), bfloat16)
     first, *others = B.net
     layers: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
     return lambda g: _chain(layers, (g, None))
@@ -58,9 +60,15 @@ def taken(F: Tensor, actions: Tensor) -> Tensor:
     return F.gather(1, actions[:, None, None].expand(-1, 1, F.shape[2])).squeeze(1)
 
 
-def _by_autograd(network: nn.Module, run: Callable[[], Tensor]) -> tuple[Tensor, PullBack]:
-    with torch.enable_grad():
-        value = run()
+def rounding(device: torch.device, bfloat16: bool) -> AbstractContextManager[Any]:
+    """Where autocast may run operations in bfloat16, if that is wanted."""
+    return torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext()
+
+
+def _by_autograd(network: nn.Module, run: Callable[[], Tensor], bfloat16: bool = False) -> tuple[Tensor, PullBack]:
+    parameter = next(network.parameters())
+    with torch.enable_grad(), rounding(parameter.device, bfloat16):
+        value = run().to(parameter.dtype)
 
     def pull_back(dvalue: Tensor) -> None:
         for parameter in network.parameters():

@@ -81,7 +81,7 @@ class Encoder(nn.Module):
         """Fold new packed rows (n, packed) into the running mean and variance."""
         if not self.normalise or len(rows) == 0:
             return
-        rows = rows.to(torch.float64)
+        rows = rows.to(self.mean)
         n, mean, variance = len(rows), rows.mean(0), rows.var(0, unbiased=False)
         total = self.count + n
         delta = mean - self.mean

@@ -28,16 +28,28 @@ class Representation:
         """The number type of the networks."""
         return next(self.F.parameters()).dtype
 
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.F.parameters()).device
+
+    def to(self, device: torch.device | str) -> None:
+        """Move networks and encoders there, in place."""
+        for module in (self.observation_encoder, self.feature_encoder, self.F, self.B):
+            module.to(device)
+
     @torch.no_grad()
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
-        F: Tensor = self.F(self.observation_encoder.compact(observations), preprocess_z(z))
+        F: Tensor = self.F(
+            self.observation_encoder.compact(observations.to(self.device)), preprocess_z(z.to(self.device))
+        )
         return F
 
     @torch.no_grad()
     def backward_map(self, features: Tensor) -> Tensor:
         """B(g), (n, d), of packed features (n, packed)."""
-        encoder = self.feature_encoder
+        encoder, features = self.feature_encoder, features.to(self.device)
         if not encoder.categorical:
             every: Tensor = self.B(encoder.compact(features))
             return every
@@ -55,8 +67,21 @@ class Representation:
         self.feature_encoder.observe(features)
 
     def q(self, observations: Tensor, z: Tensor) -> Tensor:
-        """F(s, a, z) . z, (n, A), of packed observations (n, packed) and z (n, d)."""
-        return torch.bmm(self.forward_map(observations, z), z.unsqueeze(2)).squeeze(2)
+        """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all."""
+        if z.ndim == 1:
+            return self._q_of_one(observations.to(self.device), z.to(self.device)).cpu()
+        F = self.forward_map(observations, z)
+        return torch.bmm(F, z.to(F.device).unsqueeze(2)).squeeze(2).cpu()
+
+    @torch.no_grad()
+    def _q_of_one(self, observations: Tensor, z: Tensor) -> Tensor:
+        encoder, index = self.observation_encoder, None
+        if encoder.categorical:
+            observations, index = encoder.distinct(observations)  # few, often
+        x = encoder.compact(observations)
+        F, shown = self.F, preprocess_z(z).expand(len(x), -1)
+        Q: Tensor = F.q(x, z) if isinstance(F, Forward) else F(x, shown) @ z
+        return Q if index is None else Q[index]
 
 
 def make_representation(

@@ -20,28 +20,28 @@ def preprocess_z(z: Tensor) -> Tensor:
 
 def cauchy_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
     """(n, d) the paper's nu: sqrt(d) * u * x / |x| with x normal and u Cauchy of scale 0.5."""
-    u = torch.empty(n, 1).cauchy_(0, CAUCHY_SCALE, generator=generator)
+    u = torch.empty(n, 1, device=_device(generator)).cauchy_(0, CAUCHY_SCALE, generator=generator)
     return u * sphere_z(n, d, generator)
 
 
 def sphere_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
     """(n, d) uniform on the sphere of radius sqrt(d)."""
-    x = torch.randn(n, d, generator=generator)
+    x = torch.randn(n, d, generator=generator, device=_device(generator))
     return math.sqrt(d) * functional.normalize(x, dim=1)
 
 
 def backward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """(n, d) rows of B (b, d) drawn at random: the z of single goals."""
-    return B[torch.randint(len(B), (n,), generator=generator)]
+    return B[torch.randint(len(B), (n,), generator=generator, device=_device(generator))]
 
 
 def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """(n, d) sums of two to four rows of B with random signs: the z of goals with others to avoid."""
-    most = max(SUM_SIZES)
-    size = torch.randint(min(SUM_SIZES), most + 1, (n, 1), generator=generator)
-    sign = 2.0 * torch.randint(2, (n, most), generator=generator) - 1.0
-    weight = torch.where(torch.arange(most) < size, sign, 0.0).to(B)  # (n, most)
-    rows = B[torch.randint(len(B), (n, most), generator=generator)]  # (n, most, d)
+    most, device = max(SUM_SIZES), _device(generator)
+    size = torch.randint(min(SUM_SIZES), most + 1, (n, 1), generator=generator, device=device)
+    sign = 2.0 * torch.randint(2, (n, most), generator=generator, device=device) - 1.0
+    weight = torch.where(torch.arange(most, device=device) < size, sign, 0.0).to(B)  # (n, most)
+    rows = B[torch.randint(len(B), (n, most), generator=generator, device=device)]  # (n, most, d)
     return torch.bmm(weight.unsqueeze(1), rows).squeeze(1)
 
 
@@ -72,7 +72,7 @@ def sample_z(
             f"z sampling is {kind!r} with B {'given' if B is not None else 'missing'}; accepted: cauchy, "
             "sphere, or mixture with B"
         )
-    choice = torch.rand(n, generator=generator)
+    choice = torch.rand(n, generator=generator, device=_device(generator))
     single = int((choice < shares[0]).sum())
     sums = int((choice < shares[0] + shares[1]).sum()) - single
     parts = [
@@ -80,4 +80,8 @@ def sample_z(
         backward_sum_z(sums, B, generator),
         cauchy_z(n - single - sums, d, generator).to(B),
     ]
-    return torch.cat(parts)[torch.randperm(n, generator=generator)]
+    return torch.cat(parts)[torch.randperm(n, generator=generator, device=_device(generator))]
+
+
+def _device(generator: torch.Generator | None) -> torch.device:
+    return torch.device("cpu") if generator is None else generator.device

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
+
+from anyreward.representation.latent import preprocess_z
 
 
 def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -> nn.Sequential:
@@ -19,17 +23,20 @@ def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -
 
 
 def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
-    """(n, hidden) the first layer on x, with z beside it.
+    """(n, hidden) the first layer on x with z beside it: z (n, d), or (1, d) for all rows.
 
     Where x holds whole numbers (n, k), they are the columns of a one-hot encoding that are one: the layer then looks
     k rows up in its weights instead of multiplying with zeros.
     """
     weight, bias = layer.weight.T, layer.bias  # (inputs, hidden)
-    if x.dtype != torch.int64:
+    if x.dtype != torch.int64 and (z is None or len(z) == len(x)):
         return torch.addmm(bias, x if z is None else torch.cat([x, z], dim=1), weight)
-    looked_up = nn.functional.embedding(x, weight)  # (n, k, hidden)
-    rows = looked_up.squeeze(1) if x.shape[1] == 1 else looked_up.sum(1)
-    return rows + bias if z is None else torch.addmm(rows + bias, z, weight[-z.shape[1] :])
+    width = len(weight) - (0 if z is None else z.shape[1])
+    beside = bias if z is None else torch.addmm(bias, z, weight[width:])
+    if x.dtype != torch.int64:
+        return torch.addmm(beside, x, weight[:width])
+    looked_up = nn.functional.embedding(x, weight[:width])  # (n, k, hidden)
+    return looked_up.sum(1) + beside
 
 
 class Forward(nn.Module):
@@ -44,6 +51,14 @@ class Forward(nn.Module):
         """F(s, ., z), (n, A, d), of z as `preprocess_z` shows it; the inner product with z uses it raw."""
         return _run(self.net, x, z).view(-1, self.actions, self.dim)
 
+    def q(self, x: Tensor, z: Tensor) -> Tensor:
+        """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d."""
+        *trunk, last = self.net
+        assert isinstance(last, nn.Linear)
+        h = _run(trunk, x, preprocess_z(z)[None])
+        weight = torch.einsum("adh,d->ah", last.weight.view(self.actions, self.dim, -1), z)
+        return torch.addmm(last.bias.view(self.actions, self.dim) @ z, h, weight.T)
+
 
 class Backward(nn.Module):
     """B: encoded features (n, width), or their columns (n, k), to (n, d)."""
@@ -57,7 +72,7 @@ class Backward(nn.Module):
         return _run(self.net, g)
 
 
-def _run(net: nn.Sequential, x: Tensor, z: Tensor | None = None) -> Tensor:
+def _run(net: Iterable[nn.Module], x: Tensor, z: Tensor | None = None) -> Tensor:
     first, *others = net
     assert isinstance(first, nn.Linear)
     y = input_layer(first, x, z)

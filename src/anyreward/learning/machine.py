@@ -1,0 +1,73 @@
+"""What a run computes on: threads, device, number type, compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from anyreward.errors import UserError
+from anyreward.learning.presets import Settings
+
+FLOP_PER_THREAD = 10**8
+"""Work of an update that keeps one thread busy; with less, threads wait for each other more than they help."""
+
+
+def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
+    """Floating-point operations in the matrix products of an update as Algorithm 1 has it: every network on every row.
+
+    Forward, and backward twice as much, the first layers' inputs excepted; F's target on b rows, B's target on b; the
+    b x b pairs.
+    """
+    b, d = s.batch_size, s.dim
+
+    def layers(network: nn.Module) -> tuple[int, int]:
+        sizes = [m.in_features * m.out_features for m in network.modules() if isinstance(m, nn.Linear)]
+        return sum(sizes), sizes[0]
+
+    (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
+    networks = b * (3 * all_F - first_F) + b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
+    pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two
+    return 2 * (networks + pairs)
+
+
+def threads_for(flop: int, available: int) -> int:
+    """Threads for updates of this many floating-point operations: all of a small machine, few of a large one."""
+    return max(1, min(available, round(flop / FLOP_PER_THREAD)))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Run with this many threads, then as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def open_device(name: str) -> torch.device:
+    """The device of a setting; raises when this machine or this PyTorch does not have it."""
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "device is 'cuda', but PyTorch sees no CUDA device here. Use device='cpu', or install a CUDA build of "
+            "PyTorch (https://pytorch.org/get-started) on a machine with one."
+        )
+    return device
+
+
+def compiler(device: torch.device) -> Callable[[nn.Module], nn.Module]:
+    """torch.compile, with CUDA graphs on CUDA; where there is no C++ compiler it says so and leaves networks alone."""
+    named = os.environ.get("CXX")
+    if not any(shutil.which(name) for name in ([named] if named else ["g++", "clang++", "c++", "cl"])):
+        warnings.warn("compile is on, but there is no C++ compiler here: running without it.", stacklevel=2)
+        return lambda network: network
+    mode = "reduce-overhead" if device.type == "cuda" else "default"
+    return lambda network: torch.compile(network, mode=mode)  # type: ignore[return-value]  # a module for a module

@@ -1,0 +1,119 @@
+"""Threads, devices, compilation and number types."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import anyreward as ar
+from anyreward.learning.draw import draw
+from anyreward.learning.machine import compiler, open_device, threads, threads_for, update_flop
+from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.representation import Backward, Forward
+
+SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
+
+
+def weights(agent: ar.Agent) -> list[torch.Tensor]:
+    return [*agent.representation.F.parameters(), *agent.representation.B.parameters()]
+
+
+def test_threads_follow_the_work() -> None:
+    four_rooms = update_flop(Forward(121, 5, 100, 256, 3, True), Backward(121, 100, 256, 3, True), ar.preset("fast"))
+    assert threads_for(four_rooms, 1) == 1
+    assert threads_for(four_rooms, 2) == 2
+    assert 2 < threads_for(four_rooms, 64) < 16
+    assert threads_for(100 * four_rooms, 64) == 64
+    assert threads_for(10, 64) == 1
+
+
+def test_threads_are_given_back() -> None:
+    before = torch.get_num_threads()
+    with threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+    ar.train("four-rooms", threads=1, **SMALL)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_missing_device_is_said() -> None:
+    with pytest.raises(ar.UserError, match="sees no CUDA device"):
+        ar.train("four-rooms", device="cuda", **SMALL)
+    with pytest.raises(ar.UserError, match="accepted: cpu, cuda"):
+        ar.preset("fast", device="gpu")
+    assert open_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize("kind", ["categories", "numbers"])
+@pytest.mark.parametrize("pairs", ["minibatch", "average"])
+def test_an_update_stays_on_its_device(kind: str, pairs: str) -> None:
+    """On the device `meta` nothing is computed, but an operation that mixed in a CPU tensor would raise."""
+    n, b, d, m = 3, 6, 4, 5
+    meta = {"device": "meta"}
+    if kind == "categories":
+        x, g = torch.zeros(n, b, 1, dtype=torch.int64, **meta), torch.zeros(m, 1, dtype=torch.int64, **meta)
+        g, share = g.expand(n, -1, -1), torch.empty(n, m, **meta)
+    else:
+        x, g, share = torch.empty(n, b, 7, **meta), torch.empty(n, 2 * b, 7, **meta), torch.empty(n, b, **meta)
+    whole = torch.zeros(n, b, dtype=torch.int64, **meta)
+    z = torch.empty(n, b, d, **meta)
+    group = Batch(x, whole, whole[:, :0], x, torch.empty(n, b, **meta), z, z, g, whole, share, share)
+    F, B = Forward(7, 3, d, 8, 2, True).to("meta"), Backward(7, d, 8, 2, True).to("meta")
+    from anyreward.learning.update import MovingMoments
+
+    learner = make_learner(F, B, 1e-3, MovingMoments(0.3) if pairs == "average" else None)
+    learner.optimiser.step = lambda: None  # type: ignore[method-assign,assignment]  # fused Adam has no meta kernel
+    targets = bellman_targets(learner, group, 200.0)
+    for batch, target in zip(group.each(), targets.each(), strict=True):
+        losses = update(learner, batch, target, 1.0)()
+        assert all(loss.device.type == "meta" for loss in losses.values())
+
+
+def test_no_compiler_is_said_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler") as said:
+        agent = ar.train("four-rooms", compile=True, **SMALL)
+    assert len(said) == 1
+    plain = ar.train("four-rooms", **SMALL)
+    assert all(torch.equal(a, b) for a, b in zip(weights(agent), weights(plain), strict=True))
+
+
+def test_compiled_networks_learn_the_same() -> None:
+    network = Backward(5, 4, 8, 2, True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own deprecations
+        run = compiler(torch.device("cpu"))(network)
+        g = torch.randn(6, 5)
+        assert torch.allclose(run(g), network(g), atol=1e-5)
+
+
+def test_bfloat16_learns_nearly_the_same() -> None:
+    exact, rough = ar.train("four-rooms", **SMALL), ar.train("four-rooms", bfloat16=True, **SMALL)
+    for a, b in zip(weights(exact), weights(rough), strict=True):
+        assert b.dtype == torch.float32
+        assert torch.allclose(a, b, atol=0.05)
+    assert any(not torch.equal(a, b) for a, b in zip(weights(exact), weights(rough), strict=True))
+
+
+def test_elsewhere_the_order_of_actions_is_not_read() -> None:
+    """Without counts, as on CUDA, F runs for all actions and the gradients are the same."""
+    world = ar.open_world("four-rooms")
+    s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
+    from anyreward.experiments.bench import prepared
+
+    results = []
+    for counted in (True, False):
+        agent, replay, collector = prepared(world, s)
+        replay.add(collector.collect(200))
+        learner = make_learner(agent.representation.F, agent.representation.B, 1e-3)
+        group = draw(agent.representation, replay, s, 5, torch.Generator().manual_seed(0))
+        if not counted:
+            group = group._replace(counts=group.counts[:, :0])
+        targets = bellman_targets(learner, group, 200.0)
+        for batch, target in zip(group.each(), targets.each(), strict=True):
+            update(learner, batch, target, 1.0)
+        results.append(learner.flat.detach().clone())
+    assert torch.allclose(*results, atol=1e-5)
