@@ -67,7 +67,7 @@ def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> Non
     representation, replay = world(kind)
     known = known_of(representation, replay) if all_known else None
     group = draw(representation, replay, SETTINGS, 6, generator(), known)
-    assert group.actions.shape == (6, 8)
+    assert group.actions.shape == (6, SETTINGS.batch_size)
     assert [len(field) for field in group] == [6] * len(group)
     seen = set()
     for batch in group.each():
