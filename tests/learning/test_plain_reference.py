@@ -108,7 +108,7 @@ def learn_both(
         targets = bellman_targets(learner, group, s.temperature)
         for i, (batch, target) in enumerate(zip(group.each(), targets.each(), strict=True)):
             rate = s.learning_rate * learning_rate_factor((done + i) / s.updates, s.learning_rate_decay)
-            learner.set_learning_rate(rate)
+            learner.optimiser.learning_rate = rate
             adam.param_groups[0]["lr"] = rate
             losses = update(learner, batch, target, s.orthonormality)()
             loss = plain_update(

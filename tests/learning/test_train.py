@@ -119,8 +119,8 @@ def test_b_once_for_each_distinct_feature_is_b_for_every_row() -> None:
         learner = make_learner(copy.deepcopy(F), copy.deepcopy(B), 1e-3)
         (targets,) = bellman_targets(learner, listed, 2.0).each()
         losses = update(learner, listed.each()[0], targets, 0.7)()
-        assert learner.flat.grad is not None
-        results.append([learner.flat.grad, *losses.values()])
+        assert learner.gradient is not None
+        results.append([learner.gradient, *losses.values()])
     assert results[0][0].abs().max() > 0.01
     assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(*results, strict=True))
 

@@ -85,7 +85,7 @@ def learn(mdp: FiniteMDP, z_of: Callable[[TabularB], Tensor], steps: int = 6_000
     for step in range(steps):
         z = z_of(B).detach().expand(len(population.actions), -1)
         batch = population._replace(z=z, shown_z=z)
-        learner.set_learning_rate(0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps)))
+        learner.optimiser.learning_rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps))
         (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), TEMPERATURE).each()
         update(learner, batch, targets, orthonormality=1.0)
         learner.move_targets(0.5)

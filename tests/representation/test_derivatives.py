@@ -137,9 +137,9 @@ def test_gradients_lie_where_the_optimiser_reads_them() -> None:
     learner.run_F(x, z, actions, COUNTS[0])[1](ones)
     learner.run_B(x)[1](ones)
     parts = [p.grad.T if p.ndim == 2 else p.grad for p in (*F.parameters(), *B.parameters())]  # type: ignore[union-attr]
-    assert learner.flat.grad is not None
-    assert torch.equal(learner.flat.grad, torch.cat([part.reshape(-1) for part in parts]))
-    assert learner.flat.grad.count_nonzero() > len(learner.flat) / 2
+    assert learner.gradient is not None
+    assert torch.equal(learner.gradient, torch.cat([part.reshape(-1) for part in parts]))
+    assert learner.gradient.count_nonzero() > len(learner.flat) / 2
 
 
 def test_networks_without_gradients_to_set_are_refused() -> None:

@@ -26,7 +26,7 @@ class Transitions(NamedTuple):
 
     def at(self, index: Tensor) -> Transitions:
         """The rows at ``index``, of every column."""
-        return Transitions(*(column[index] for column in self))
+        return Transitions(*(column.index_select(0, index) for column in self))
 
 
 class Replay:

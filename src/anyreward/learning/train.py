@@ -58,9 +58,8 @@ def learn(
             group = draw(representation, replay, s, n, random, known)
             targets = bellman_targets(learner, group, s.temperature)
             for batch, target in zip(group.each(), targets.each(), strict=True):
-                learner.set_learning_rate(
-                    s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay)
-                )
+                factor = learning_rate_factor(done / s.updates, s.learning_rate_decay)
+                learner.optimiser.learning_rate = s.learning_rate * factor
                 losses = update(learner, batch, target, s.orthonormality)
                 done += 1
             if done % s.target_every == 0:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from anyreward.representation.derivatives import RunBackward, RunForward, backward_all, forward_taken, rounding
 from anyreward.representation.losses import (
@@ -86,6 +87,36 @@ class MovingMoments:
         return self.average
 
 
+class Adam:
+    """PyTorch's Adam on one flat vector, without the bookkeeping of an optimiser of many."""
+
+    def __init__(self, flat: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        step = torch.zeros((), device=flat.device)
+        self._state: tuple[list[Tensor], ...] = (
+            [flat],
+            [gradient],
+            [torch.zeros_like(flat)],
+            [torch.zeros_like(flat)],
+            [],
+            [step],
+        )
+
+    def step(self) -> None:
+        """One step along the gradient."""
+        adam(
+            *self._state,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+
 @dataclass(frozen=True)
 class Learner:
     """The networks being learned, their slowly moving targets, and one Adam over both.
@@ -103,16 +134,13 @@ class Learner:
     """B, with its derivative"""
     flat: Tensor
     """(parameters,) of F and B"""
+    gradient: Tensor
+    """(parameters,) where the derivatives are written"""
     flat_target: Tensor
     """(parameters,) of the targets"""
-    optimiser: torch.optim.Optimizer
+    optimiser: Adam
     averages: MovingMoments | None = None
     bfloat16: bool = False
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Change Adam's learning rate from here on."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
 
     @torch.no_grad()
     def move_targets(self, retention: float) -> None:
@@ -135,11 +163,10 @@ def make_learner(
     """
     F_target = copy.deepcopy(F).requires_grad_(False)
     B_target = copy.deepcopy(B).requires_grad_(False)
-    flat = nn.Parameter(_flatten([*F.parameters(), *B.parameters()]))
-    flat.grad = torch.zeros_like(flat)
-    _view_as_parts(flat.grad, [*F.parameters(), *B.parameters()], "grad")
+    flat = _flatten([*F.parameters(), *B.parameters()])
+    gradient = torch.zeros_like(flat)
+    _view_as_parts(gradient, [*F.parameters(), *B.parameters()], "grad")
     flat_target = _flatten([*F_target.parameters(), *B_target.parameters()])
-    optimiser = torch.optim.Adam([flat], lr=learning_rate, fused=True)
     if prepare is not None:
         F, B, F_target, B_target = (prepare(network) for network in (F, B, F_target, B_target))
     return Learner(
@@ -148,8 +175,9 @@ def make_learner(
         forward_taken(F, bfloat16),
         backward_all(B, bfloat16),
         flat,
+        gradient,
         flat_target,
-        optimiser,
+        Adam(flat, gradient, learning_rate),
         averages,
         bfloat16,
     )

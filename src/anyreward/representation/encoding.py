@@ -75,7 +75,7 @@ class Encoder(nn.Module):
         # sorting numbers is many times faster than sorting rows
         codes, index = torch.unique(self.codes(rows), return_inverse=True)
         example = torch.empty_like(codes).scatter_(0, index, torch.arange(len(rows), device=rows.device))
-        return rows[example], index
+        return rows.index_select(0, example), index
 
     def observe(self, rows: Tensor) -> None:
         """Fold new packed rows (n, packed) into the running mean and variance."""

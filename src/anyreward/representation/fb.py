@@ -55,7 +55,7 @@ class Representation:
             return every
         distinct, index = encoder.distinct(features)  # few, often: B need not see each more than once
         B: Tensor = self.B(encoder.compact(distinct))
-        return B[index]
+        return B.index_select(0, index)
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
         """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
@@ -81,7 +81,7 @@ class Representation:
         x = encoder.compact(observations)
         F, shown = self.F, preprocess_z(z).expand(len(x), -1)
         Q: Tensor = F.q(x, z) if isinstance(F, Forward) else F(x, shown) @ z
-        return Q if index is None else Q[index]
+        return Q if index is None else Q.index_select(0, index)
 
 
 def make_representation(

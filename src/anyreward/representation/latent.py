@@ -15,7 +15,8 @@ SUM_SIZES = (2, 3, 4)
 def preprocess_z(z: Tensor) -> Tensor:
     """What F sees of z: z / sqrt(1 + |z|^2 / d), bounded by sqrt(d) (Appendix, implementation details)."""
     d = z.shape[-1]
-    return z / torch.sqrt(1 + z.square().sum(-1, keepdim=True) / d)
+    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    return z * torch.rsqrt(1 + norm.square() / d)
 
 
 def cauchy_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
@@ -32,7 +33,7 @@ def sphere_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor
 
 def backward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """(n, d) rows of B (b, d) drawn at random: the z of single goals."""
-    return B[torch.randint(len(B), (n,), generator=generator, device=_device(generator))]
+    return B.index_select(0, torch.randint(len(B), (n,), generator=generator, device=_device(generator)))
 
 
 def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -41,8 +42,8 @@ def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) 
     size = torch.randint(min(SUM_SIZES), most + 1, (n, 1), generator=generator, device=device)
     sign = 2.0 * torch.randint(2, (n, most), generator=generator, device=device) - 1.0
     weight = torch.where(torch.arange(most, device=device) < size, sign, 0.0).to(B)  # (n, most)
-    rows = B[torch.randint(len(B), (n, most), generator=generator, device=device)]  # (n, most, d)
-    return torch.bmm(weight.unsqueeze(1), rows).squeeze(1)
+    rows = torch.randint(len(B), (n, most), generator=generator, device=device)
+    return functional.embedding_bag(rows, B, per_sample_weights=weight, mode="sum")
 
 
 def sample_z(
@@ -80,7 +81,7 @@ def sample_z(
         backward_sum_z(sums, B, generator),
         cauchy_z(n - single - sums, d, generator).to(B),
     ]
-    return torch.cat(parts)[torch.randperm(n, generator=generator, device=_device(generator))]
+    return torch.cat(parts).index_select(0, torch.randperm(n, generator=generator, device=_device(generator)))
 
 
 def _device(generator: torch.Generator | None) -> torch.device:

@@ -120,22 +120,21 @@ def fb_gradients(
         orthonormality: lambda, the weight of the orthonormality loss.
         average: moments to use instead of the minibatches' own.
     """
-    b, d, k = len(F), F.shape[1], len(second)
-    B_first, B_second = B[: len(first)], B[len(B) - k :]
-    dB = torch.zeros_like(B)
-    dB_first, dB_second = dB[: len(first)], dB[len(B) - k :]
+    b, d, m, k = len(F), F.shape[1], len(B), len(second)
+    B_first, B_second, B_here = B[: len(first)], B[m - k :], B.index_select(0, here)
     if average is None and b * k <= (b + k) * d:  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
         weighted = second[:, None] * B_second  # (k, d)
         residual = torch.addmm(F @ B_second.T, F_next, B_target.T, alpha=-1)  # (b, k)
-        dF = residual @ weighted  # (b, d)
-        torch.mm((residual * (second / b)).T, F, out=dB_second)
-        BBB = (B_first @ B_second.T) @ weighted  # (m, d) sum_j (B_i . B_j) B_j
+        dF = torch.addmm(B_here, residual, weighted, beta=-1 / b, alpha=1 / b)  # (b, d)
+        dB = torch.mm((residual * (second / b)).T, F)  # (k, d)
+        G = torch.addmm(B_first, B_first @ B_second.T, weighted, beta=-1)  # sum_j (B_i . B_j) B_j - B_i
     else:  # by moments: the same sums as F (B^T B), linear in b where pairs are quadratic
         BB, BB_target, FF, FF_next = average or moments(F, B_second, second, F_next, B_target)
-        dF = torch.addmm(F @ BB, F_next, BB_target, alpha=-1)
-        torch.mul(second[:, None], torch.addmm(B_second @ FF, B_target, FF_next, alpha=-1), out=dB_second)
-        BBB = B_first @ BB
-    dF.sub_(B.index_select(0, here)).div_(b)
+        dF = torch.addmm(F @ BB - B_here, F_next, BB_target, beta=1 / b, alpha=-1 / b)
+        dB = second[:, None] * torch.addmm(B_second @ FF, B_target, FF_next, alpha=-1)
+        G = torch.addmm(B_first, B_first, BB, beta=-1)
+    if k < m:  # the gradients so far are of the last k rows
+        dB = torch.cat([dB.new_zeros(m - k, d), dB])
     dB.index_add_(0, here, F, alpha=-1 / b)
-    dB_first.addcmul_(first[:, None], BBB.sub_(B_first), value=orthonormality)
+    dB[: len(first)].addcmul_(first[:, None], G, value=orthonormality)
     return dF, dB
