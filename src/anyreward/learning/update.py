@@ -92,20 +92,18 @@ class Adam:
 
     def __init__(self, flat: Tensor, gradient: Tensor, learning_rate: float) -> None:
         self.learning_rate = learning_rate
-        step = torch.zeros((), device=flat.device)
-        self._state: tuple[list[Tensor], ...] = (
-            [flat],
-            [gradient],
-            [torch.zeros_like(flat)],
-            [torch.zeros_like(flat)],
-            [],
-            [step],
-        )
+        self._flat, self._gradient, self._count = flat, gradient, torch.zeros((), device=flat.device)
+        self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
 
     def step(self) -> None:
         """One step along the gradient."""
         adam(
-            *self._state,
+            [self._flat],
+            [self._gradient],
+            [self._mean],
+            [self._square],
+            [],
+            [self._count],
             fused=True,
             amsgrad=False,
             beta1=0.9,
