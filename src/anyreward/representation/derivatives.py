@@ -67,14 +67,15 @@ def rounding(device: torch.device, bfloat16: bool) -> AbstractContextManager[Any
 
 def _by_autograd(network: nn.Module, run: Callable[[], Tensor], bfloat16: bool = False) -> tuple[Tensor, PullBack]:
     parameter = next(network.parameters())
-    with torch.enable_grad(), rounding(parameter.device, bfloat16):
+    with torch.inference_mode(False), torch.enable_grad(), rounding(parameter.device, bfloat16):
         value = run().to(parameter.dtype)
 
     def pull_back(dvalue: Tensor) -> None:
         for parameter in network.parameters():
             if parameter.grad is not None:
                 parameter.grad.zero_()
-        torch.autograd.backward(value, dvalue)
+        with torch.inference_mode(False):
+            torch.autograd.backward(value, dvalue.clone())
 
     return value.detach(), pull_back
 
