@@ -26,9 +26,9 @@ def learn(
     Learns in place, and yields after each cycle: the number of updates done so far and the last update's losses.
     """
     s = settings
-    # Collecting draws from a generator of its own, so that it cannot disturb what the updates draw.
     device = open_device(s.device)
     representation.to(device)
+    # Collecting draws from a generator of its own, so that it cannot disturb what the updates draw.
     random = torch.Generator(device).manual_seed(s.seed)
     explore = torch.Generator(device).manual_seed(stream_seed(s.seed, "explore"))
     averages = MovingMoments(s.average_share) if s.pairs == "average" else None
