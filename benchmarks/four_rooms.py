@@ -133,8 +133,10 @@ def print_tables(results: list[dict[str, Any]]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", action="store_true")
-    if not parser.parse_args().draw:
-        jobs = [(preset, seed) for preset in ("fast", "paper") for seed in SEEDS]
+    parser.add_argument("--presets", nargs="+", default=["fast", "paper"])
+    arguments = parser.parse_args()
+    if not arguments.draw:
+        jobs = [(preset, seed) for preset in arguments.presets for seed in SEEDS]
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
             list(pool.map(run, jobs))
     draw()

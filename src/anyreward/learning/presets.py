@@ -152,8 +152,7 @@ FAST: dict[str, Any] = {
     "updates": 20_000,
     "learning_rate_decay": 0.5,
     "target_every": 5,
-    "target_retention": 0.8,
-    "pairs": "all",
+    "target_retention": 0.9,
     "layer_norm": True,
     "z_sampling": "mixture",
 }
