@@ -34,7 +34,8 @@ def curve(job: tuple[str, str, int]) -> tuple[str, str, int, dict[str, Any]]:
     """Policy quality over training, of one choice and seed, and the typical size of B at the end."""
     torch.set_num_threads(1)
     base, name, seed = job
-    s = preset(base, seed=seed, updates=UPDATES, **CHOICES[name])
+    sooner = {"target_retention": 0.8} if base == "fast" else {}
+    s = preset(base, seed=seed, updates=UPDATES, **sooner, **CHOICES[name])
     agent, replay, collector = prepared(open_world("four-rooms"), s)
     mdp, quality = agent.exact_mdp(), []
     for done, _ in learn(agent.representation, replay, s, collector):
