@@ -125,7 +125,7 @@ def _load_plain(path: Path) -> Any:
     return module
 
 
-def bench_quality(world: World, show: Show, at_most: float = 25.0, **changes: Any) -> Figures:
+def bench_quality(world: World, show: Show, at_most: float = 21.0, **changes: Any) -> Figures:
     """Training time until the mean quality over all goals is 0.9: `fast`, then `paper`, for so many times longer."""
     figures: Figures = {}
     limit = np.inf
