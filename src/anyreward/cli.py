@@ -134,6 +134,8 @@ class Bench:
     """What to measure."""
     dim: int = 100
     """d of the timed updates."""
+    cycles: int = 50
+    """Cycles of 40 updates to time."""
     plain: Path = Path("benchmarks/plain.py")
     """The plain implementation that an epoch is compared with."""
     json: Path | None = None
@@ -141,7 +143,7 @@ class Bench:
 
     def run(self) -> None:
         """Measure and print."""
-        figures = run_bench(self.parts, self.dim, self.plain, lambda line: print(line, file=sys.stderr))
+        figures = run_bench(self.parts, self.dim, self.plain, lambda line: print(line, file=sys.stderr), self.cycles)
         table = Table(show_header=False, box=None)
         for name, value in _rows(figures):
             table.add_row(name, value)

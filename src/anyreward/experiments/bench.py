@@ -62,7 +62,7 @@ def _spread(values: list[float]) -> Figures:
     return {"median": median, "quartiles": [low, high]}
 
 
-def bench_updates(world: World, s: Settings, cycles: int = 50) -> Figures:
+def bench_updates(world: World, s: Settings, cycles: int) -> Figures:
     """The time of an update against its matrix products at peak; the peak is measured next to each timed cycle."""
     agent, replay, collector = prepared(world, s)
     replay.add(collector.collect(5_000))
@@ -199,6 +199,7 @@ def run_bench(
     dim: int = 100,
     plain: Path = Path("benchmarks/plain.py"),
     show: Show = lambda _: None,
+    cycles: int = 50,
 ) -> Figures:
     """Measure on the four rooms; run it on a quiet machine."""
     world = open_world("four-rooms")
@@ -206,7 +207,7 @@ def run_bench(
     if "updates" in parts:
         for name in ("fast", "paper"):
             show(f"timing updates of preset {name} ...")
-            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim))
+            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim), cycles)
     if "epoch" in parts:
         show("timing an epoch against the plain implementation ...")
         figures["epoch"] = bench_epoch(world, plain)
