@@ -25,7 +25,7 @@ SEEDS = (0, 1, 2)
 
 def frozen_lake_table() -> np.ndarray[Any, Any]:
     """(16, 4) the expected reward of each state and action, from the environment's own table."""
-    table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]
+    table = gym.make("FrozenLake-v1").unwrapped.P  # type: ignore[attr-defined]  # toy-text only
     return np.array([[sum(p * pay for p, _, pay, _ in table[s][a]) for a in range(4)] for s in range(16)])
 
 
@@ -89,7 +89,7 @@ def main(worlds: list[str]) -> None:
     for name in worlds:
         spec = WORLDS[name]
         row: dict[str, Any] = {"settings": spec["settings"], "best known": spec["best known"], "seeds": {}}
-        actions = int(gym.make(name).action_space.n)  # type: ignore[attr-defined]
+        actions = int(gym.make(name).action_space.n)  # type: ignore[attr-defined]  # Discrete
         row["random policy"] = returns(ar.RandomPolicy(actions, seed=5), name, spec["episodes"])
         if name == "FrozenLake-v1":
             row["optimal policy, played"] = best_of_frozen_lake(spec["episodes"])

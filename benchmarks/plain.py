@@ -86,7 +86,7 @@ def plain_update(
     reg = reg - torch.einsum("id,id->", B, B.detach()) / b
     loss = bellman + orthonormality * reg
     adam.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
     adam.step()
     return loss.detach()
 
@@ -121,7 +121,10 @@ class Plain:
         torch.manual_seed(seed)
         self.rng = np.random.default_rng(seed)
         self.env = gym.make("anyreward/FourRooms-v0")
-        self.states, self.actions = int(self.env.observation_space.n), int(self.env.action_space.n)  # type: ignore[attr-defined]
+        states, actions = self.env.observation_space, self.env.action_space
+        assert isinstance(states, gym.spaces.Discrete)
+        assert isinstance(actions, gym.spaces.Discrete)
+        self.states, self.actions = int(states.n), int(actions.n)
         F, B = PlainF(self.states, self.actions), _mlp(self.states, D)
         self.networks = Networks(F, B, copy.deepcopy(F), copy.deepcopy(B))
         self.adam = torch.optim.Adam([*F.parameters(), *B.parameters()], lr=LEARNING_RATE)

@@ -41,7 +41,8 @@ def main() -> None:
         s = preset(name)
         agent, replay, collector = prepared(open_world("four-rooms"), s)
         learning = learn(agent.representation, replay, s, collector)
-        next(learning)
+        with profile(activities=[ProfilerActivity.CPU]):  # the profiler itself must start up once
+            next(learning)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             started = time.perf_counter()
             for _ in range(CYCLES):

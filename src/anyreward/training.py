@@ -77,7 +77,7 @@ def train(
     if isinstance(features, str):
         s, features = s.with_(features=features), None
     # the type checker cannot know that what is no dataset is a world
-    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]
+    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
     agent, device = untrained(place, s, features), open_device(s.device)
     replay = Replay(s.replay_size, device)
 

@@ -125,7 +125,7 @@ def test_evaluate_plays_the_worlds_own_reward() -> None:
     assert played.standard_error == pytest.approx(played.totals.std(ddof=1) / 50**0.5)
     assert "over 50 episodes" in str(played)
     with pytest.raises(ar.UserError, match="single environment"):
-        ar.evaluate(ar.RandomPolicy(2), gym.make_vec("CartPole-v1", num_envs=2))  # type: ignore[arg-type]
+        ar.evaluate(ar.RandomPolicy(2), gym.make_vec("CartPole-v1", num_envs=2))  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_ratio_is_silent_where_it_means_nothing() -> None:

@@ -53,6 +53,12 @@ def known_of(representation: Representation, replay: Replay, most: int = 100) ->
     return known_features(representation.feature_encoder, replay.transitions.features, most)
 
 
+def drawn(kind: str, all_known: bool, n: int) -> tuple[Representation, Replay, KnownFeatures | None, Batch]:
+    representation, replay = world(kind)
+    known = known_of(representation, replay) if all_known else None
+    return representation, replay, known, draw(representation, replay, SETTINGS, n, generator(), known)
+
+
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -64,9 +70,7 @@ def same(a: Batch, b: Batch) -> bool:
 @KINDS
 @pytest.mark.parametrize("all_known", [False, True])
 def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> None:
-    representation, replay = world(kind)
-    known = known_of(representation, replay) if all_known else None
-    group = draw(representation, replay, SETTINGS, 6, generator(), known)
+    representation, _, _, group = drawn(kind, all_known, 6)
     assert group.actions.shape == (6, SETTINGS.batch_size)
     assert [len(field) for field in group] == [6] * len(group)
     seen = set()
@@ -85,9 +89,7 @@ def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> Non
 @KINDS
 @pytest.mark.parametrize("all_known", [False, True])
 def test_the_weights_are_the_shares_of_two_minibatches(kind: str, all_known: bool) -> None:
-    representation, replay = world(kind)
-    known = known_of(representation, replay) if all_known else None
-    group = draw(representation, replay, SETTINGS, 400, generator(), known)
+    representation, replay, known, group = drawn(kind, all_known, 400)
     encoder, b = representation.feature_encoder, SETTINGS.batch_size
     for batch in group.each():
         assert batch.first.sum().item() == pytest.approx(1.0)

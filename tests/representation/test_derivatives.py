@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 import torch
@@ -14,6 +14,8 @@ from anyreward.learning.update import make_learner
 from anyreward.representation import Backward, Encoder, Forward
 from anyreward.representation.derivatives import backward_all, forward_taken
 from anyreward.representation.networks import input_layer
+
+Network = TypeVar("Network", bound=nn.Module)
 
 WIDTH, A, D, HIDDEN = 6, 3, 4, 8
 COUNTS = ([5, 0, 7], [0, 12, 0])
@@ -39,7 +41,7 @@ def rows(kind: str) -> Rows:
     return Rows(encoder.columns(packed), encoder(packed))
 
 
-def randomised(network: nn.Module) -> nn.Module:
+def randomised(network: Network) -> Network:
     """In float64, and with no parameter at 0 or 1, where layer normalisation starts."""
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.7)
@@ -48,7 +50,7 @@ def randomised(network: nn.Module) -> nn.Module:
 
 def networks(layer_norm: bool) -> tuple[Forward, Backward]:
     F, B = Forward(WIDTH, A, D, HIDDEN, 3, layer_norm), Backward(WIDTH, D, HIDDEN, 3, layer_norm)
-    return randomised(F), randomised(B)  # type: ignore[return-value]
+    return randomised(F), randomised(B)
 
 
 class CustomF(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -117,7 +116,8 @@ def _load_plain(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location("anyreward_plain", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(
-            f"There is no plain implementation at {path}. Run this in a checkout of the repository, or give --plain."
+            f"There is no plain implementation at {path} to compare an epoch with. Run this in a checkout of the "
+            "repository, give --plain, or leave the part out: --parts updates ask memory quality."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -180,6 +180,8 @@ def bench_memory(rows: int = 1_000_000) -> Figures:
 
 
 def _train_with_full_replay(rows: int) -> Figures:
+    import resource  # here, because Windows has none and must be able to run the rest
+
     world, s = open_world("four-rooms"), preset("fast", replay_size=rows)
     agent, replay, collector = prepared(world, s)
     some = collector.collect(10_000)
@@ -202,6 +204,8 @@ def run_bench(
     cycles: int = 50,
 ) -> Figures:
     """Measure on the four rooms; run it on a quiet machine."""
+    if "epoch" in parts:
+        _load_plain(plain)  # before minutes of timing, not after
     world = open_world("four-rooms")
     figures: Figures = {"threads": torch.get_num_threads(), "dim": dim}
     if "updates" in parts:

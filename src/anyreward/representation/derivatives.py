@@ -30,15 +30,19 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
     any order. The parameters of F must have their gradients by now, and keep their places. ``bfloat16`` lets autocast
     choose where that will do.
     """
+
+    def for_all(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
+        return _by_autograd(F, lambda: taken(F(x, z), actions), bfloat16)
+
     if not isinstance(F, Forward) or bfloat16:
-        return lambda x, z, actions, counts: _by_autograd(F, lambda: taken(F(x, z), actions), bfloat16)
+        return for_all
     first, *others, last = F.net
     trunk: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
     head = _head(last, F.actions, F.dim)
 
     def run(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
         if not counts:
-            return _by_autograd(F, lambda: taken(F(x, z), actions))
+            return for_all(x, z, actions, counts)
         h, back_trunk = _chain(trunk, (x, z))
         value, back_head = head(h, actions, counts)
         return value, lambda dvalue: back_trunk(back_head(dvalue))
@@ -102,6 +106,7 @@ def _layer(layer: nn.Module) -> Layer:
             return _layer_norm(layer)
         case nn.ReLU():
             return _relu
+    # only if `networks.mlp` grows a new kind of layer: its derivative then belongs here
     raise NotImplementedError(f"no derivative is written for {type(layer).__name__}")
 
 
