@@ -48,21 +48,25 @@ class Train:
         """Train and say where the agent is."""
         name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        name = f"{slug}-{self.preset}-seed"
         if self.seeds:
-            folders = {
-                seed: self.out / f"seed{seed}" if self.out else Path("runs") / f"{slug}-{self.preset}-seed{seed}"
-                for seed in self.seeds
-            }
-            train_seeds(self.source, self.settings, folders, self.overwrite, tensorboard=self.tensorboard)
-            print("Agents:", ", ".join(map(str, folders.values())))
-            return
-        out = self.out or Path("runs") / f"{slug}-{self.preset}-seed{self.settings.seed}"
+            root = self.out / "seed" if self.out else Path("runs") / name
+            folders = {seed: Path(f"{root}{seed}") for seed in self.seeds}
+        else:
+            folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
         try:
-            train(self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard)
+            if self.seeds:
+                train_seeds(self.source, self.settings, folders, self.overwrite, tensorboard=self.tensorboard)
+            else:
+                out = folders[self.settings.seed]
+                train(
+                    self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard
+                )
         except KeyboardInterrupt:
-            saved = f"what it had learned is in {out}" if (out / "agent.json").exists() else "nothing was saved"
+            kept = [str(folder) for folder in folders.values() if (folder / "agent.json").exists()]
+            saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
             raise UserError(f"Stopped; {saved}.") from None
-        print(f"Agent: {out}")
+        print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
 
 
 @dataclass(frozen=True)
