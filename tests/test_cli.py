@@ -131,9 +131,10 @@ def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[st
     from anyreward.experiments.bench import bench_epoch
     from anyreward.worlds.world import open_world
 
-    figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), ("fast",), cycles=2, dim=4, hidden=8)
+    figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), True, ("fast",), cycles=2, dim=4, hidden=8)
     assert figures["plain, seconds"] == pytest.approx(0.02, rel=0.5)
-    assert figures["plain / fast"] == pytest.approx(figures["plain, seconds"] / figures["fast, seconds"])
+    for name in ("fast", "fast, compiled"):
+        assert figures[f"plain / {name}"] == pytest.approx(figures["plain, seconds"] / figures[f"{name}, seconds"])
 
 
 def test_time_to_quality_stops_at_the_limit() -> None:
@@ -141,7 +142,7 @@ def test_time_to_quality_stops_at_the_limit() -> None:
     from anyreward.worlds.world import open_world
 
     tiny = {"dim": 4, "hidden": 8, "batch_size": 8, "updates": 400}
-    figures = bench_quality(open_world("four-rooms"), lambda _: None, at_most=0.0, **tiny)
+    figures = bench_quality(open_world("four-rooms"), lambda _: None, False, at_most=0.0, **tiny)
     assert figures["fast"]["updates"] == 400  # too small to learn: the end of the run
     assert not figures["fast"]["reached"]
     assert figures["paper"]["updates"] == 200  # the first look is beyond the limit

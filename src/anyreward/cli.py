@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -142,12 +143,15 @@ class Bench:
     """Cycles of 40 updates to time."""
     plain: Path = Path("benchmarks/plain.py")
     """The plain implementation that an epoch is compared with."""
+    compile: bool = True
+    """Time compiled updates too."""
     json: Path | None = None
     """Write the figures to this file too."""
 
     def run(self) -> None:
         """Measure and print."""
-        figures = run_bench(self.parts, self.dim, self.plain, lambda line: print(line, file=sys.stderr), self.cycles)
+        show = partial(print, file=sys.stderr)
+        figures = run_bench(self.parts, self.dim, self.plain, show, self.cycles, self.compile)
         table = Table(show_header=False, box=None)
         for name, value in _rows(figures):
             table.add_row(name, value)

@@ -18,8 +18,9 @@ from anyreward.acting.evaluate import goal_quality
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
+from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
-from anyreward.learning.machine import open_device, threads, threads_for, update_flop
+from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
@@ -79,6 +80,8 @@ def train(
     # the type checker cannot know that what is no dataset is a world
     place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
     agent, device = untrained(place, s, features), open_device(s.device)
+    if s.compile and device.type == "cpu" and not load_updates():
+        s = s.with_(compile=False)
     replay = Replay(s.replay_size, device)
 
     def finish(done: int) -> Agent:
@@ -97,7 +100,8 @@ def train(
     done = 0
     flop = update_flop(agent.representation.F, agent.representation.B, s)
     with ExitStack() as stack:
-        stack.enter_context(threads(s.threads or threads_for(flop, torch.get_num_threads())))
+        s = s.with_(threads=s.threads or threads_for(flop, torch.get_num_threads()))
+        stack.enter_context(threads(threads_of_one(s)))
         collector, mdp = None, None
         if isinstance(place, World):
             env = place.make_vector(s.environments)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 import anyreward as ar
+from anyreward.experiments.bench import prepared
+from anyreward.learning.compiled import compiled_updates, load_updates
 from anyreward.learning.draw import draw
-from anyreward.learning.machine import compiler, open_device, threads, threads_for, update_flop
+from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
 from anyreward.representation import Backward, Forward
 
@@ -72,22 +75,84 @@ def test_an_update_stays_on_its_device(kind: str, pairs: str) -> None:
         assert all(loss.device.type == "meta" for loss in losses.values())
 
 
+@pytest.fixture
+def fresh_load() -> Iterator[None]:
+    """As in a process that has not tried to load the compiled updates yet."""
+    load_updates.cache_clear()
+    yield
+    load_updates.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_load")
 def test_no_compiler_is_said_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler") as said:
-        agent = ar.train("four-rooms", compile=True, **SMALL)
+        agents = [ar.train("four-rooms", compile=True, **SMALL) for _ in range(2)]
     assert len(said) == 1
     plain = ar.train("four-rooms", **SMALL)
-    assert all(torch.equal(a, b) for a, b in zip(weights(agent), weights(plain), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(weights(agents[1]), weights(plain), strict=True))
 
 
-def test_compiled_networks_learn_the_same() -> None:
-    network = Backward(5, 4, 8, 2, True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own deprecations
-        run = compiler(torch.device("cpu"))(network)
-        g = torch.randn(6, 5)
-        assert torch.allclose(run(g), network(g), atol=1e-5)
+@pytest.mark.usefixtures("fresh_load")
+def test_a_compiler_that_fails_is_said_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failing = tmp_path / "failing-compiler"
+    failing.write_text("#!/bin/sh\necho 'updates.cpp:1: error: no such luck' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("CXX", str(failing))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.warns(UserWarning, match="no such luck"):
+        ar.train("four-rooms", compile=True, **SMALL)
+    assert list((tmp_path / "cache" / "anyreward").iterdir()) == []
+
+
+@pytest.mark.usefixtures("fresh_load")
+def test_compiling_happens_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load_updates()
+    capsys.readouterr()
+    load_updates.cache_clear()  # another process, later
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("compiled again"))
+    assert load_updates()
+    assert "Compiling" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("preset", ["paper", "fast"])
+def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
+    """Which thread computes a target is left to chance; the numbers are not."""
+    runs = [
+        ar.train("four-rooms", preset=preset, compile=True, threads=count, seed=3, **SMALL) for count in (1, 2, 2, 2)
+    ]
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(weights(runs[0]), weights(run), strict=True))
+    plain = ar.train("four-rooms", **options)
+    assert all(torch.allclose(a, b, atol=1e-3) for a, b in zip(weights(plain), weights(runs[0]), strict=True))
+
+
+def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
+    s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
+    agent, replay, collector = prepared(ar.open_world("four-rooms"), s)
+    replay.add(collector.collect(200))
+    F, B = agent.representation.F, agent.representation.B
+    with threads(1):
+        run = compiled_updates(make_learner(F, B, 1e-3), F, B, two_threads=True)
+        group = draw(agent.representation, replay, s, 5, torch.Generator().manual_seed(0))
+        for field in ("x", "g"):  # F's side, and B's
+            wrong = group._replace(**{field: torch.full_like(getattr(group, field), 1_000)})
+            with pytest.raises((IndexError, RuntimeError), match="out of range"):
+                run(wrong, [1e-3] * 5, 200.0, 1.0)
+        assert torch.isfinite(run(group, [1e-3] * 5, 200.0, 1.0)()["bellman_loss"])
+
+
+def test_what_cannot_be_compiled_is_said() -> None:
+    for changes in ({"pairs": "average"}, {"bfloat16": True}):
+        with pytest.raises(ar.UserError, match="Turn compile off"):
+            ar.train("four-rooms", compile=True, **SMALL, **changes)
+
+
+def test_half_of_the_threads_are_for_each_side() -> None:
+    assert threads_of_one(ar.preset("fast", threads=2)) == 2
+    assert threads_of_one(ar.preset("fast", threads=1, compile=True)) == 1
+    assert threads_of_one(ar.preset("fast", threads=2, compile=True)) == 1
+    assert threads_of_one(ar.preset("fast", threads=6, compile=True)) == 3
 
 
 def test_bfloat16_learns_nearly_the_same() -> None:
@@ -102,8 +167,6 @@ def test_elsewhere_the_order_of_actions_is_not_read() -> None:
     """Without counts, as on CUDA, F runs for all actions and the gradients are the same."""
     world = ar.open_world("four-rooms")
     s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
-    from anyreward.experiments.bench import prepared
-
     results = []
     for counted in (True, False):
         agent, replay, collector = prepared(world, s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 
 import anyreward as ar
 from anyreward.learning.collect import Collector
+from anyreward.learning.compiled import compiled_updates
 from anyreward.learning.draw import draw, known_features
+from anyreward.learning.machine import threads
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learn, learning_rate_factor
-from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.learning.update import Batch, make_learner, updates
 from anyreward.representation import Encoder, Forward, Representation
 from anyreward.representation.latent import preprocess_z
 from anyreward.training import untrained
@@ -86,7 +89,10 @@ def row_by_row(representation: Representation, batch: Batch, everything: Tensor 
 def learn_both(
     representation: Representation, replay: Replay, s: Settings, dtype: torch.dtype
 ) -> tuple[Networks, Networks]:
-    """The loop of `learn`, beside the plain one on the same minibatches; returns our networks and the plain ones."""
+    """The loop of `learn`, beside the plain one on the same minibatches; returns our networks and the plain ones.
+
+    With ``s.compile`` our updates are the compiled ones, on ``s.threads`` threads.
+    """
     F, B, encoder = representation.F, representation.B, representation.feature_encoder
     assert isinstance(F, Forward)
     representation.normalise(replay.transitions.observations, replay.transitions.features)
@@ -102,31 +108,45 @@ def learn_both(
         )  # all cells, but not cells x actions
     if known is not None:
         everything = encoder(replay.transitions.features)  # each as often as the replay holds it
-    for done, n in group_sizes(s):
-        group = draw(representation, replay, s, n, random, known)
-        group = exact(group, dtype, s.batch_size if known is None else len(replay))
-        targets = bellman_targets(learner, group, s.temperature)
-        for i, (batch, target) in enumerate(zip(group.each(), targets.each(), strict=True)):
-            rate = s.learning_rate * learning_rate_factor((done + i) / s.updates, s.learning_rate_decay)
-            learner.optimiser.learning_rate = rate
-            adam.param_groups[0]["lr"] = rate
-            losses = update(learner, batch, target, s.orthonormality)()
-            loss = plain_update(
-                plain, adam, row_by_row(representation, batch, everything), s.temperature, s.orthonormality
-            )
+    run = compiled_updates(learner, F, B, s.threads == 2) if s.compile else partial(updates, learner)
+    for first, last in cycles(s):
+        cycle = exact(
+            draw(representation, replay, s, last - first, random, known),
+            dtype,
+            s.batch_size if known is None else len(replay),
+        )
+        for done, n in groups(first, last, s.target_every):
+            group, cycle = cycle.split(n)
+            rates = [
+                s.learning_rate * learning_rate_factor((done + i) / s.updates, s.learning_rate_decay) for i in range(n)
+            ]
+            losses = run(group, rates, s.temperature, s.orthonormality)()
+            for batch, rate in zip(group.each(), rates, strict=True):
+                adam.param_groups[0]["lr"] = rate
+                loss = plain_update(
+                    plain, adam, row_by_row(representation, batch, everything), s.temperature, s.orthonormality
+                )
             ours = losses["bellman_loss"] + s.orthonormality * losses["orthonormality_loss"]
             assert float(ours) == pytest.approx(float(loss), rel=1e-3 if dtype == torch.float32 else 1e-6, abs=1e-6)
-        if (done + n) % s.target_every == 0:
-            learner.move_targets(s.target_retention)
-            plain_move_targets(plain, s.target_retention)
+            if (done + n) % s.target_every == 0:
+                learner.move_targets(s.target_retention)
+                plain_move_targets(plain, s.target_retention)
     return Networks(F, B, learner.F_target, learner.B_target), plain
 
 
-def group_sizes(s: Settings) -> Iterator[tuple[int, int]]:
+def cycles(s: Settings) -> Iterator[tuple[int, int]]:
+    """First and last update of each cycle."""
+    for start in range(0, s.updates, s.updates_per_cycle):
+        yield start, min(start + s.updates_per_cycle, s.updates)
+
+
+def groups(first: int, last: int, every: int) -> Iterator[tuple[int, int]]:
     """Updates done and updates to come, from one move of the targets, or end of a cycle, to the next."""
-    ends = {*range(0, s.updates, s.target_every), *range(0, s.updates, s.updates_per_cycle), s.updates}
-    for start, end in zip(sorted(ends), sorted(ends)[1:], strict=False):
-        yield start, end - start
+    start = first
+    for done in range(first + 1, last + 1):
+        if done % every == 0 or done == last:
+            yield start, done - start
+            start = done
 
 
 def weights(networks: Networks) -> Tensor:
@@ -134,6 +154,7 @@ def weights(networks: Networks) -> Tensor:
     return torch.cat([p.detach().flatten() for network in networks for p in network.parameters()])
 
 
+@pytest.mark.parametrize("way", [{}, {"compile": True, "threads": 1}, {"compile": True, "threads": 2}])
 @pytest.mark.parametrize(
     ("world", "preset", "changes"),
     [
@@ -145,11 +166,14 @@ def weights(networks: Networks) -> Tensor:
         ("CartPole-v1", "fast", {}),  # numbers, and transitions that terminate
     ],
 )
-def test_updates_are_those_of_the_plain_algorithm(world: str, preset: str, changes: dict[str, Any]) -> None:
-    s = ar.preset(preset, **(SMALL | changes))
+def test_updates_are_those_of_the_plain_algorithm(
+    world: str, preset: str, changes: dict[str, Any], way: dict[str, Any]
+) -> None:
+    s = ar.preset(preset, **(SMALL | changes | way))
     representation, replay = begin(world, s, torch.float64)
     before = [p.detach().clone() for p in representation.F.parameters()]
-    ours, plain = learn_both(representation, replay, s, torch.float64)
+    with threads(1):  # of each side
+        ours, plain = learn_both(representation, replay, s, torch.float64)
     assert torch.allclose(weights(ours), weights(plain), rtol=1e-6, atol=1e-9)
     moved = [(p.detach() - old).abs().max() for p, old in zip(ours.F.parameters(), before, strict=True)]
     assert min(moved) > 0.01  # every layer

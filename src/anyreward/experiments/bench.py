@@ -18,7 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
-from anyreward.learning.machine import update_flop
+from anyreward.learning.compiled import load_updates
+from anyreward.learning.machine import threads, threads_of_one, update_flop
 from anyreward.learning.presets import Settings, preset
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learn
@@ -61,43 +62,71 @@ def _spread(values: list[float]) -> Figures:
     return {"median": median, "quartiles": [low, high]}
 
 
-def bench_updates(world: World, s: Settings, cycles: int) -> Figures:
-    """The time of an update against its matrix products at peak; the peak is measured next to each timed cycle."""
+def _ways(s: Settings, compiled: bool) -> dict[str, Settings]:
+    """The settings as they are and, if that is wanted, with compiled updates, by the ending of a name for them."""
+    every = s.with_(threads=torch.get_num_threads())
+    return {"": every, **({", compiled": every.with_(compile=True)} if compiled else {})}
+
+
+def _cycles(world: World, s: Settings, offline: int = 0) -> tuple[Callable[[], Any], Agent, Collector]:
+    """A training run to go on with cycle by cycle, on transitions collected at once or as it goes."""
     agent, replay, collector = prepared(world, s)
-    replay.add(collector.collect(5_000))
+    if offline:
+        replay.add(collector.collect(offline))
+    learning = learn(agent.representation, replay, s, None if offline else collector)
+
+    def cycle() -> None:
+        with threads(threads_of_one(s)):
+            next(learning)
+
+    return cycle, agent, collector
+
+
+def bench_updates(world: World, s: Settings, cycles: int, compiled: bool) -> Figures:
+    """The time of an update against its matrix products at peak; the peak is measured next to each timed cycle."""
     s = s.with_(updates=(cycles + 2) * s.updates_per_cycle)
-    learning = learn(agent.representation, replay, s)  # offline: nothing but updates
-    with FlopCounterMode(display=False) as counter:
-        next(learning)
-    computed = counter.get_total_flops() / s.updates_per_cycle / 1e9
-    next(learning)
+    runs, computed = {}, 0.0
+    for way, settings in _ways(s, compiled).items():
+        runs[way], agent, collector = _cycles(world, settings, offline=5_000)
+        with FlopCounterMode(display=False) as counter:
+            runs[way]()
+        computed = computed or counter.get_total_flops() / s.updates_per_cycle / 1e9  # it cannot see compiled ones
+        runs[way]()
     plain = update_flop(agent.representation.F, agent.representation.B, s) / 1e9
-    times, peaks = [], []
+    times: dict[str, list[float]] = {way: [] for way in runs}
+    peaks = []
     for _ in range(cycles):
         peaks.append(peak_gflops())
-        times.append(_seconds(lambda: next(learning)) / s.updates_per_cycle * 1e3)
-    ratios = [ms / (plain / peak * 1e3) for ms, peak in zip(times, peaks, strict=True)]
+        for way, run in runs.items():
+            times[way].append(_seconds(run) / s.updates_per_cycle * 1e3)
+    figures: Figures = {}
+    for way, ms in times.items():
+        ratios = [t / (plain / peak * 1e3) for t, peak in zip(ms, peaks, strict=True)]
+        figures[f"update ms{way}"] = _spread(ms)
+        figures[f"update / its matrix products at peak{way}"] = _spread(ratios)
     started = time.perf_counter()
     collector.collect(20_000)
-    return {
-        "update ms": _spread(times),
+    return figures | {
         "matrix products of Algorithm 1, GFLOP": plain,
         "matrix products computed, GFLOP": computed,
         "peak GFLOP/s": float(np.median(peaks)),
-        "update / its matrix products at peak": _spread(ratios),
         "environment steps a second": 20_000 / (time.perf_counter() - started),
     }
 
 
 def bench_epoch(
-    world: World, plain: Path, presets: tuple[str, ...] = ("paper", "fast"), cycles: int = 25, **changes: Any
+    world: World,
+    plain: Path,
+    compiled: bool,
+    presets: tuple[str, ...] = ("paper", "fast"),
+    cycles: int = 25,
+    **changes: Any,
 ) -> Figures:
     """An epoch (25 cycles: 1,000 updates, 5,000 steps) against a plain implementation, cycle by cycle in turn."""
     runs: dict[str, Callable[[], Any]] = {"plain": _load_plain(plain).Plain(seed=0, epochs=2).cycle}
     for name in presets:
-        s = preset(name, **changes)
-        agent, replay, collector = prepared(world, s)
-        runs[name] = partial(next, learn(agent.representation, replay, s, collector))
+        for way, s in _ways(preset(name, **changes), compiled).items():
+            runs[name + way], *_ = _cycles(world, s)
     for run in runs.values():
         run()  # the first cycle warms up
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -105,7 +134,7 @@ def bench_epoch(
         for name, run in runs.items():
             times[name].append(_seconds(run))
     figures: Figures = {f"{name}, seconds": sum(seconds) for name, seconds in times.items()}
-    for name in presets:
+    for name in list(runs)[1:]:
         figures[f"plain / {name}"] = figures["plain, seconds"] / figures[f"{name}, seconds"]
         turns = [a / b for a, b in zip(times["plain"], times[name], strict=True)]
         figures[f"plain / {name}, cycle by cycle"] = _spread(turns)
@@ -125,24 +154,24 @@ def _load_plain(path: Path) -> Any:
     return module
 
 
-def bench_quality(world: World, show: Show, at_most: float = 21.0, **changes: Any) -> Figures:
+def bench_quality(world: World, show: Show, compiled: bool, at_most: float = 21.0, **changes: Any) -> Figures:
     """Training time until the mean quality over all goals is 0.9: `fast`, then `paper`, for so many times longer."""
     figures: Figures = {}
     limit = np.inf
     for name in ("fast", "paper"):
         s = preset(name, **changes)
-        agent, replay, collector = prepared(world, s)
-        mdp, spent, started, reached = agent.exact_mdp(), 0.0, time.perf_counter(), False
-        for done, _ in learn(agent.representation, replay, s, collector):
+        *_, fastest = _ways(s, compiled).values()
+        cycle, agent, _ = _cycles(world, fastest)
+        mdp, spent, reached = agent.exact_mdp(), 0.0, False
+        for done in range(s.updates_per_cycle, s.updates + 1, s.updates_per_cycle):
+            spent += _seconds(cycle)
             if done % 200 == 0:
-                spent += time.perf_counter() - started
                 quality = float(agent.goal_quality(mdp).ratio.mean())
                 if done % 2000 == 0:
                     show(f"  {name}: {done:,} updates, {spent:.0f} s, quality {quality:.3f}")
                 reached = quality >= QUALITY
                 if reached or spent > limit:
                     break
-                started = time.perf_counter()
         figures[name] = {"reached": reached, "seconds": spent, "updates": done, "quality": quality}
         limit = at_most * spent
     ratio = figures["paper"]["seconds"] / figures["fast"]["seconds"]
@@ -202,19 +231,21 @@ def run_bench(
     plain: Path = Path("benchmarks/plain.py"),
     show: Show = lambda _: None,
     cycles: int = 50,
+    compiled: bool = True,
 ) -> Figures:
-    """Measure on the four rooms; run it on a quiet machine."""
+    """Measure on the four rooms; run it on a quiet machine. With ``compiled``, compiled updates are timed too."""
     if "epoch" in parts:
         _load_plain(plain)  # before minutes of timing, not after
+    compiled = compiled and load_updates()
     world = open_world("four-rooms")
     figures: Figures = {"threads": torch.get_num_threads(), "dim": dim}
     if "updates" in parts:
         for name in ("fast", "paper"):
             show(f"timing updates of preset {name} ...")
-            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim), cycles)
+            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim), cycles, compiled)
     if "epoch" in parts:
         show("timing an epoch against the plain implementation ...")
-        figures["epoch"] = bench_epoch(world, plain)
+        figures["epoch"] = bench_epoch(world, plain, compiled)
     if "ask" in parts:
         show("timing questions ...")
         figures["ask"] = bench_ask()
@@ -223,5 +254,5 @@ def run_bench(
         figures["memory"] = bench_memory()
     if "quality" in parts:
         show(f"training until quality {QUALITY} ...")
-        figures["quality"] = bench_quality(world, show)
+        figures["quality"] = bench_quality(world, show, compiled)
     return figures

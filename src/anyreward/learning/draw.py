@@ -16,6 +16,8 @@ from anyreward.representation.latent import preprocess_z, sample_z
 
 MOST_CATEGORIES = 2**16
 """A table of counts over more categories than this is not worth its while."""
+Z_PER_FEATURE = 5
+"""How many z of a mixture are made, on average, for each feature that B is computed of."""
 
 
 class KnownFeatures(NamedTuple):
@@ -96,10 +98,14 @@ def draw(
 
 
 def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
-    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own."""
+    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own.
+
+    Those of several updates are drawn together, from B as it is before them.
+    """
     if s.z_sampling != "mixture" or len(replay) == 0:
         return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
-    rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
+    sources = max(s.batch_size, n // Z_PER_FEATURE)
+    rows = torch.randint(len(replay), (sources,), generator=random, device=random.device)
     B = representation.backward_map(replay.transitions.features[rows])
     return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)
 

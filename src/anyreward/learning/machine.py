@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -41,6 +38,11 @@ def threads_for(flop: int, available: int) -> int:
     return max(1, min(available, round(flop / FLOP_PER_THREAD)))
 
 
+def threads_of_one(s: Settings) -> int:
+    """Threads that PyTorch gets of those in the settings: half of them where F and B learn beside each other."""
+    return max(1, s.threads // 2) if s.compile and s.device == "cpu" else s.threads
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Run with this many threads, then as before."""
@@ -63,11 +65,6 @@ def open_device(name: str) -> torch.device:
     return device
 
 
-def compiler(device: torch.device) -> Callable[[nn.Module], nn.Module]:
-    """torch.compile, with CUDA graphs on CUDA; where there is no C++ compiler it says so and leaves networks alone."""
-    named = os.environ.get("CXX")
-    if not any(shutil.which(name) for name in ([named] if named else ["g++", "clang++", "c++", "cl"])):
-        warnings.warn("compile is on, but there is no C++ compiler here: running without it.", stacklevel=2)
-        return lambda network: network
-    mode = "reduce-overhead" if device.type == "cuda" else "default"
-    return lambda network: torch.compile(network, mode=mode)  # type: ignore[return-value]  # a module for a module
+def compiler() -> Callable[[nn.Module], nn.Module]:
+    """torch.compile with CUDA graphs."""
+    return lambda network: torch.compile(network, mode="reduce-overhead")  # type: ignore[return-value]  # of modules

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 
 from anyreward.learning.collect import Collector
+from anyreward.learning.compiled import compiled_updates
 from anyreward.learning.draw import draw, draw_z, known_features
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import MovingMoments, bellman_targets, make_learner, update
+from anyreward.learning.update import Batch, Losses, MovingMoments, make_learner, updates
 from anyreward.representation.fb import Representation
 
 
@@ -32,8 +34,12 @@ def learn(
     random = torch.Generator(device).manual_seed(s.seed)
     explore = torch.Generator(device).manual_seed(stream_seed(s.seed, "explore"))
     averages = MovingMoments(s.average_share) if s.pairs == "average" else None
-    prepare = compiler(device) if s.compile else None
-    learner = make_learner(representation.F, representation.B, s.learning_rate, averages, prepare, s.bfloat16)
+    F, B = representation.F, representation.B
+    prepare = compiler() if s.compile and device.type == "cuda" else None
+    learner = make_learner(F, B, s.learning_rate, averages, prepare, s.bfloat16)
+    run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
+    if s.compile and device.type == "cpu":
+        run = compiled_updates(learner, F, B, two_threads=s.threads != 1)
 
     def collect(steps: int, epsilon: float) -> None:
         if collector is not None and steps > 0:
@@ -52,19 +58,22 @@ def learn(
             known = known_features(representation.feature_encoder, replay.transitions.features, 2 * s.batch_size)
             counted = replay.added
         end = min(done + s.updates_per_cycle, s.updates)
-        while done < end:
-            # The targets stand still until they move next, so everything up to there is drawn and computed together.
-            n = min(end - done, s.target_every - done % s.target_every)
-            group = draw(representation, replay, s, n, random, known)
-            targets = bellman_targets(learner, group, s.temperature)
-            for batch, target in zip(group.each(), targets.each(), strict=True):
-                factor = learning_rate_factor(done / s.updates, s.learning_rate_decay)
-                learner.optimiser.learning_rate = s.learning_rate * factor
-                losses = update(learner, batch, target, s.orthonormality)
-                done += 1
+        cycle = draw(representation, replay, s, end - done, random, known)
+        for n in group_sizes(done, end, s.target_every):
+            group, cycle = cycle.split(n)
+            progress = [(done + i) / s.updates for i in range(n)]
+            rates = [s.learning_rate * learning_rate_factor(share, s.learning_rate_decay) for share in progress]
+            losses = run(group, rates, s.temperature, s.orthonormality)
+            done += n
             if done % s.target_every == 0:
                 learner.move_targets(s.target_retention)
         yield done, losses()
+
+
+def group_sizes(done: int, end: int, every: int) -> list[int]:
+    """Updates from one move of the targets to the next: as they stand still, their part is computed together."""
+    moves = [done, *range(done - done % every + every, end, every), end]
+    return [after - before for before, after in itertools.pairwise(moves)]
 
 
 def stream_seed(seed: int, name: str) -> int:

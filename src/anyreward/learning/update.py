@@ -6,8 +6,9 @@ All of it runs in inference mode: without autograd's bookkeeping each of its hun
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,10 @@ from anyreward.representation.losses import (
     orthonormality_loss,
 )
 
-TARGET_ROWS = 512
+Losses = Callable[[], dict[str, Tensor]]
+"""Computes the losses of an update when they are asked for."""
+
+TARGET_ROWS = 640
 """Rows that the target networks see at once: large matrix products, and small enough for a processor's cache."""
 
 
@@ -53,6 +57,10 @@ class Batch(NamedTuple):
     """weights of the first rows of ``g`` in the first minibatch"""
     second: Tensor
     """weights of the last rows of ``g`` in the second, independent minibatch"""
+
+    def split(self, n: int) -> tuple[Batch, Batch]:
+        """The first n minibatches of a stack, and the others."""
+        return Batch(*(field[:n] for field in self)), Batch(*(field[n:] for field in self))
 
     def each(self) -> list[Batch]:
         """The minibatches of a stack."""
@@ -95,18 +103,18 @@ class Adam:
 
     def __init__(self, flat: Tensor, gradient: Tensor, learning_rate: float) -> None:
         self.learning_rate = learning_rate
-        self._flat, self._gradient, self._count = flat, gradient, torch.zeros((), device=flat.device)
-        self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
+        self.flat, self.gradient, self.count = flat, gradient, torch.zeros((), device=flat.device)
+        self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
 
     def step(self) -> None:
         """One step along the gradient."""
         adam(
-            [self._flat],
-            [self._gradient],
-            [self._mean],
-            [self._square],
+            [self.flat],
+            [self.gradient],
+            [self.mean],
+            [self.square],
             [],
-            [self._count],
+            [self.count],
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -221,15 +229,26 @@ def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targe
     return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1))
 
 
+def updates(
+    learner: Learner, group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float
+) -> Losses:
+    """The updates of a group of minibatches, between two moves of the targets; the losses are the last one's."""
+    targets = bellman_targets(learner, group, temperature)
+    for batch, target, rate in zip(group.each(), targets.each(), learning_rates, strict=True):
+        learner.optimiser.learning_rate = rate
+        last = update(learner, batch, target, orthonormality)
+    return last
+
+
 @torch.inference_mode()
-def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> Callable[[], dict[str, Tensor]]:
+def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: float) -> Losses:
     """One gradient step on both networks; returns a function that computes the losses before the step."""
     B, pull_back_B = learner.run_B(batch.g)  # (m, d)
     counts = batch.counts.tolist() if batch.counts.numel() else []
     F, pull_back_F = learner.run_F(batch.x, batch.shown_z, batch.actions, counts)  # (b, d)
-    B_second = B[len(B) - len(batch.second) :]
     average = None
     if learner.averages is not None:
+        B_second = B[len(B) - len(batch.second) :]
         average = learner.averages.fold(moments(F, B_second, batch.second, targets.F_next, targets.B))
     dF, dB = fb_gradients(
         F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, average
@@ -237,12 +256,14 @@ def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: flo
     pull_back_F(dF)
     pull_back_B(dB)
     learner.optimiser.step()
+    return partial(losses, F, B, batch, targets)
 
-    def losses() -> dict[str, Tensor]:
-        B_here, whole = B[batch.here], torch.ones_like(batch.discount)  # F_next is discounted already
-        return {
-            "bellman_loss": fb_loss(F, B_here, B_second, targets.F_next, targets.B, whole, batch.second),
-            "orthonormality_loss": orthonormality_loss(B_here, B_second, batch.second),
-        }
 
-    return losses
+def losses(F: Tensor, B: Tensor, batch: Batch, targets: Targets) -> dict[str, Tensor]:
+    """Both losses of a minibatch, of F (b, d) for the actions taken and B (m, d)."""
+    B_here, B_second = B[batch.here], B[len(B) - len(batch.second) :]
+    whole = torch.ones_like(batch.discount)  # F_next is discounted already
+    return {
+        "bellman_loss": fb_loss(F, B_here, B_second, targets.F_next, targets.B, whole, batch.second),
+        "orthonormality_loss": orthonormality_loss(B_here, B_second, batch.second),
+    }
