@@ -1,6 +1,8 @@
 """What each (s, a) is paired with in the losses: quality per update of each choice, and its cost (docs/speed.md).
 
 python benchmarks/pairs.py            # trains, two processes of one thread each, about 10 minutes
+python benchmarks/pairs.py --long     # preset `fast` as it is, 20,000 updates of three choices, about 10 minutes
+python benchmarks/pairs.py --trace    # the trace of E[B B^T] over the first 300 updates
 python benchmarks/pairs.py --time     # times the updates of each choice in turn; on a quiet machine
 """
 
@@ -12,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,11 +22,15 @@ import torch
 from anyreward.experiments.bench import prepared
 from anyreward.learning.presets import preset
 from anyreward.learning.train import learn
+from anyreward.learning.update import MovingMoments
+from anyreward.representation.losses import Moments
 from anyreward.storage.files import read_json, write_json
+from anyreward.training import train
 from anyreward.worlds.world import open_world
 
 RESULTS = Path(__file__).parent / "results" / "pairs.json"
 UPDATES, SEEDS, EVERY = 5_000, (0, 1, 2), 200
+TRACED = (1, 5, 10, 20, 30, 40, 60, 100, 150, 300)
 CHOICES: dict[str, dict[str, Any]] = {"minibatch": {"pairs": "minibatch"}, "all": {"pairs": "all"}}
 CHOICES |= {
     f"average, share {share}": {"pairs": "average", "average_share": share} for share in (0.5, 0.3, 0.1, 0.05, 0.02)
@@ -46,6 +53,39 @@ def curve(job: tuple[str, str, int]) -> tuple[str, str, int, dict[str, Any]]:
     greedy = float(agent.goal_quality(mdp, 0.0).ratio.mean())
     size = float(B.square().sum(1).mean().sqrt())
     return base, name, seed, {"quality": quality, "updates to 0.9": reached, "greedy": greedy, "size of B": size}
+
+
+def whole_run(job: tuple[str, int]) -> dict[str, float]:
+    """Policy quality after preset `fast` as it is, with one of the choices."""
+    torch.set_num_threads(1)
+    name, seed = job
+    agent = train("four-rooms", seed=seed, progress=False, compile=CHOICES[name]["pairs"] != "average", **CHOICES[name])
+    soft, greedy = (agent.goal_quality(temperature=t).ratio for t in (1.0, 0.0))
+    return {"mean": float(soft.mean()), "worst": float(soft.min()), "greedy mean": float(greedy.mean())}
+
+
+def traces() -> dict[str, dict[str, float]]:
+    """The trace of E[B B^T] over the replay's features, by update, and what the moving average says of it."""
+    results: dict[str, dict[str, float]] = {}
+    for name in ("minibatch", "average, share 0.3", "average, share 0.05"):
+        s = preset("fast", updates=max(TRACED), updates_per_cycle=1, steps_per_cycle=5, **CHOICES[name])
+        agent, replay, collector = prepared(open_world("four-rooms"), s.with_(warmup_steps=1_000))
+        means, kept = results.setdefault(name, {}), []
+        fold = MovingMoments.fold
+
+        def remember(self: MovingMoments, newest: Moments, kept: list[float] = kept, fold: Any = fold) -> Moments:
+            average: Moments = fold(self, newest)
+            kept.append(float(average.BB.trace()))
+            return average
+
+        with patch.object(MovingMoments, "fold", remember):
+            for done, _ in learn(agent.representation, replay, s.with_(warmup_steps=1_000), collector):
+                if done in TRACED:
+                    B = agent.representation.backward_map(replay.transitions.features)
+                    means[str(done)] = float(B.square().sum(1).mean())
+        if kept:
+            results[f"what the average of {name} says"] = {str(done): kept[done - 1] for done in TRACED}
+    return results
 
 
 def cost() -> dict[str, float]:
@@ -75,6 +115,20 @@ def main() -> None:
         results["ms an update"] = cost()
         print(results["ms an update"])
         write_json(RESULTS, results)
+        return
+    if "--trace" in sys.argv:
+        results["trace of E[BB^T]"] = traces()
+        for name, row in results["trace of E[BB^T]"].items():
+            print(f"| {name} |", " | ".join(f"{value:.2g}" for value in row.values()), "|")
+        write_json(RESULTS, results)
+        return
+    if "--long" in sys.argv:
+        whole = [(name, seed) for name in ("all", "average, share 0.3") for seed in SEEDS]
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            for (name, seed), figures in zip(whole, pool.map(whole_run, whole), strict=True):
+                results.setdefault("20,000 updates of `fast`", {}).setdefault(name, {})[str(seed)] = figures
+                print(f"| {name} | {seed} |", " | ".join(f"{value:.3f}" for value in figures.values()), "|", flush=True)
+                write_json(RESULTS, results)
         return
     jobs = [("fast", name, seed) for seed in SEEDS for name in CHOICES]
     jobs += [("paper", name, 0) for name in ("minibatch", "all", "average, share 0.3", "average, share 0.02")]

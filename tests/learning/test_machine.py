@@ -118,9 +118,8 @@ def test_compiling_happens_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 @pytest.mark.parametrize("preset", ["paper", "fast"])
 def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
     """Which thread computes a target is left to chance; the numbers are not."""
-    runs = [
-        ar.train("four-rooms", preset=preset, compile=True, threads=count, seed=3, **SMALL) for count in (1, 2, 2, 2)
-    ]
+    options = {**SMALL, "preset": preset, "seed": 3}
+    runs = [ar.train("four-rooms", compile=True, threads=count, **options) for count in (1, 2, 2, 2)]
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(weights(runs[0]), weights(run), strict=True))
     plain = ar.train("four-rooms", **options)
