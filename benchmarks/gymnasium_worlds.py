@@ -86,7 +86,7 @@ def best_of_frozen_lake(episodes: int) -> dict[str, float]:
     return returns(Optimal(), "FrozenLake-v1", episodes)
 
 
-def play(name: str, seed: int) -> dict[str, float]:
+def play(name: str, seed: int) -> dict[str, float | None]:
     """Train without reward, ask for the environment's own, play."""
     torch.set_num_threads(1)
     spec = WORLDS[name]

@@ -70,7 +70,8 @@ def traces() -> dict[str, dict[str, float]]:
     for name in ("minibatch", "average, share 0.3", "average, share 0.05"):
         s = preset("fast", updates=max(TRACED), updates_per_cycle=1, steps_per_cycle=5, **CHOICES[name])
         agent, replay, collector = prepared(open_world("four-rooms"), s.with_(warmup_steps=1_000))
-        means, kept = results.setdefault(name, {}), []
+        means: dict[str, float] = results.setdefault(name, {})
+        kept: list[float] = []
         fold = MovingMoments.fold
 
         def remember(self: MovingMoments, newest: Moments, kept: list[float] = kept, fold: Any = fold) -> Moments:
@@ -125,9 +126,9 @@ def main() -> None:
     if "--long" in sys.argv:
         whole = [(name, seed) for name in ("all", "average, share 0.3") for seed in SEEDS]
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-            for (name, seed), figures in zip(whole, pool.map(whole_run, whole), strict=True):
-                results.setdefault("20,000 updates of `fast`", {}).setdefault(name, {})[str(seed)] = figures
-                print(f"| {name} | {seed} |", " | ".join(f"{value:.3f}" for value in figures.values()), "|", flush=True)
+            for (name, seed), end in zip(whole, pool.map(whole_run, whole), strict=True):
+                results.setdefault("20,000 updates of `fast`", {}).setdefault(name, {})[str(seed)] = end
+                print(f"| {name} | {seed} |", " | ".join(f"{value:.3f}" for value in end.values()), "|", flush=True)
                 write_json(RESULTS, results)
         return
     jobs = [("fast", name, seed) for seed in SEEDS for name in CHOICES]
