@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from anyreward.learning.draw import KnownFeatures, draw, known_features
+from anyreward.learning.draw import KnownFeatures, draw, known_features, with_z
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.update import Batch
@@ -53,10 +53,22 @@ def known_of(representation: Representation, replay: Replay, most: int = 100) ->
     return known_features(representation.feature_encoder, replay.transitions.features, most)
 
 
+def whole(
+    representation: Representation,
+    replay: Replay,
+    s: Settings,
+    n: int,
+    random: torch.Generator,
+    known: KnownFeatures | None = None,
+) -> Batch:
+    """Minibatches with their z."""
+    return with_z(draw(representation, replay, s, n, random, known), representation, replay, s, random)
+
+
 def drawn(kind: str, all_known: bool, n: int) -> tuple[Representation, Replay, KnownFeatures | None, Batch]:
     representation, replay = world(kind)
     known = known_of(representation, replay) if all_known else None
-    return representation, replay, known, draw(representation, replay, SETTINGS, n, generator(), known)
+    return representation, replay, known, whole(representation, replay, SETTINGS, n, generator(), known)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -122,7 +134,7 @@ def test_the_same_generator_gives_the_same_batch(kind: str) -> None:
     representation, replay = world(kind)
     s = SETTINGS.with_(z_sampling="mixture")
     for known in (None, known_of(representation, replay)):
-        one, again, other = (draw(representation, replay, s, 3, generator(seed), known) for seed in (1, 1, 2))
+        one, again, other = (whole(representation, replay, s, 3, generator(seed), known) for seed in (1, 1, 2))
         assert same(one, again)
         assert not torch.equal(one.x, other.x)
         assert not torch.equal(one.z, other.z)
@@ -134,7 +146,7 @@ def test_z_does_not_know_the_action() -> None:
     s = SETTINGS.with_(z_sampling="mixture", z_goals=0.5, z_sums=0.0, batch_size=32)
     every = representation.backward_map(replay.transitions.features.unique(dim=0))  # (m, d)
     random = generator()
-    groups = [draw(representation, replay, s, 1, random) for _ in range(400)]
+    groups = [whole(representation, replay, s, 1, random) for _ in range(400)]
     actions, z = torch.cat([group.actions[0] for group in groups]), torch.cat([group.z[0] for group in groups])
     distance = (z[:, None] - every).abs().amax(2)  # (n, m)
     is_goal, which = distance.amin(1) < 1e-5, distance.argmin(1)

@@ -11,12 +11,19 @@ import torch
 import anyreward as ar
 from anyreward.experiments.bench import prepared
 from anyreward.learning.compiled import compiled_updates, load_updates
-from anyreward.learning.draw import draw
+from anyreward.learning.draw import draw, with_z
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
+from anyreward.learning.replay import Replay
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
 from anyreward.representation import Backward, Forward
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
+
+
+def drawn(agent: ar.Agent, replay: Replay, s: ar.Settings) -> Batch:
+    """Five minibatches, always the same."""
+    random = torch.Generator().manual_seed(0)
+    return with_z(draw(agent.representation, replay, s, 5, random), agent.representation, replay, s, random)
 
 
 def weights(agent: ar.Agent) -> list[torch.Tensor]:
@@ -133,7 +140,7 @@ def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
     F, B = agent.representation.F, agent.representation.B
     with threads(1):
         run = compiled_updates(make_learner(F, B, 1e-3), F, B, two_threads=True)
-        group = draw(agent.representation, replay, s, 5, torch.Generator().manual_seed(0))
+        group = drawn(agent, replay, s)
         for field in ("x", "g"):  # F's side, and B's
             wrong = group._replace(**{field: torch.full_like(getattr(group, field), 1_000)})
             with pytest.raises((IndexError, RuntimeError), match="out of range"):
@@ -171,7 +178,7 @@ def test_elsewhere_the_order_of_actions_is_not_read() -> None:
         agent, replay, collector = prepared(world, s)
         replay.add(collector.collect(200))
         learner = make_learner(agent.representation.F, agent.representation.B, 1e-3)
-        group = draw(agent.representation, replay, s, 5, torch.Generator().manual_seed(0))
+        group = drawn(agent, replay, s)
         if not counted:
             group = group._replace(counts=group.counts[:, :0])
         targets = bellman_targets(learner, group, 200.0)

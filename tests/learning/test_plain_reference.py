@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import anyreward as ar
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import compiled_updates
-from anyreward.learning.draw import draw, known_features
+from anyreward.learning.draw import draw, known_features, with_z
 from anyreward.learning.machine import threads
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay, Transitions
@@ -110,13 +110,11 @@ def learn_both(
         everything = encoder(replay.transitions.features)  # each as often as the replay holds it
     run = compiled_updates(learner, F, B, s.threads == 2) if s.compile else partial(updates, learner)
     for first, last in cycles(s):
-        cycle = exact(
-            draw(representation, replay, s, last - first, random, known),
-            dtype,
-            s.batch_size if known is None else len(replay),
-        )
+        cycle = draw(representation, replay, s, last - first, random, known)
         for done, n in groups(first, last, s.target_every):
             group, cycle = cycle.split(n)
+            group = with_z(group, representation, replay, s, random)
+            group = exact(group, dtype, s.batch_size if known is None else len(replay))
             rates = [
                 s.learning_rate * learning_rate_factor((done + i) / s.updates, s.learning_rate_decay) for i in range(n)
             ]

@@ -16,8 +16,6 @@ from anyreward.representation.latent import preprocess_z, sample_z
 
 MOST_CATEGORIES = 2**16
 """A table of counts over more categories than this is not worth its while."""
-Z_PER_FEATURE = 5
-"""How many z of a mixture are made, on average, for each feature that B is computed of."""
 
 
 class KnownFeatures(NamedTuple):
@@ -54,7 +52,10 @@ def draw(
     random: torch.Generator,
     known: KnownFeatures | None = None,
 ) -> Batch:
-    """The minibatches of n updates, stacked and encoded; ``known`` features take the place of second minibatches."""
+    """The minibatches of n updates, stacked and encoded, but for their z (see `with_z`).
+
+    ``known`` features take the place of second minibatches.
+    """
     held, b = replay.transitions, s.batch_size
     device = held.actions.device
     index = torch.randint(len(replay), (n, b), generator=random, device=device)
@@ -81,15 +82,15 @@ def draw(
             here = torch.arange(b, device=device).expand(n, b)
             first = second = torch.full((n, b), 1 / b, device=device)
     g = encoder.compact(features)
-    z = draw_z(representation, replay, s, n * b, random)
+    no_z = torch.empty(n, b, 0, device=device)
     return Batch(
         x=observe.compact(rows.observations).view(n, b, -1),
         actions=actions,
         counts=counts if device.type == "cpu" else counts[:, :0],  # elsewhere, reading them would wait for the device
         next_x=observe.compact(rows.next_observations).view(n, b, -1),
         discount=s.gamma * (~rows.terminated).to(torch.float32).view(n, b),
-        z=z.view(n, b, -1),
-        shown_z=preprocess_z(z).view(n, b, -1),
+        z=no_z,
+        shown_z=no_z,
         g=g.expand(n, -1, -1) if shared else g.view(n, 2 * b, -1),
         here=here,
         first=first,
@@ -97,15 +98,18 @@ def draw(
     )
 
 
-def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
-    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own.
+def with_z(batch: Batch, representation: Representation, replay: Replay, s: Settings, random: torch.Generator) -> Batch:
+    """The minibatches with z drawn for them, from B as it is now."""
+    n, b = batch.actions.shape
+    z = draw_z(representation, replay, s, n * b, random)
+    return batch._replace(z=z.view(n, b, -1), shown_z=preprocess_z(z).view(n, b, -1))
 
-    Those of several updates are drawn together, from B as it is before them.
-    """
+
+def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
+    """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own."""
     if s.z_sampling != "mixture" or len(replay) == 0:
         return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
-    sources = max(s.batch_size, n // Z_PER_FEATURE)
-    rows = torch.randint(len(replay), (sources,), generator=random, device=random.device)
+    rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
     B = representation.backward_map(replay.transitions.features[rows])
     return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import compiled_updates
-from anyreward.learning.draw import draw, draw_z, known_features
+from anyreward.learning.draw import draw, draw_z, known_features, with_z
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
@@ -61,6 +61,7 @@ def learn(
         cycle = draw(representation, replay, s, end - done, random, known)
         for n in group_sizes(done, end, s.target_every):
             group, cycle = cycle.split(n)
+            group = with_z(group, representation, replay, s, random)  # of B as it is now
             progress = [(done + i) / s.updates for i in range(n)]
             rates = [s.learning_rate * learning_rate_factor(share, s.learning_rate_decay) for share in progress]
             losses = run(group, rates, s.temperature, s.orthonormality)
