@@ -11,6 +11,7 @@ import pytest
 
 import anyreward as ar
 from anyreward.cli import main
+from tests.conftest import needs_compiler
 
 TINY = ["--dim", "8", "--hidden", "16", "--batch-size", "16", "--updates", "80", "--environments", "2"]
 
@@ -108,6 +109,7 @@ def test_unknown_options_and_help() -> None:
         assert "Traceback" not in done.stderr
 
 
+@needs_compiler
 def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "bench", "--dim", "10", "--cycles", "2", "--parts", "updates", "ask", "--json", "b.json")
     assert code == 0
@@ -121,6 +123,7 @@ def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["ask"]["four-rooms, ms"]["median"] > 0
 
 
+@needs_compiler
 def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "bench", "--parts", "epoch")  # not in a checkout: this folder has no benchmarks/
     assert code == 2
@@ -133,6 +136,7 @@ def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[st
 
     figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), True, ("fast",), cycles=2, dim=4, hidden=8)
     assert figures["plain, seconds"] == pytest.approx(0.02, rel=0.5)
+    assert {"fast, seconds", "fast, compiled, seconds"} <= figures.keys()
     for name in ("fast", "fast, compiled"):
         assert figures[f"plain / {name}"] == pytest.approx(figures["plain, seconds"] / figures[f"{name}, seconds"])
 

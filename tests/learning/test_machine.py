@@ -16,6 +16,7 @@ from anyreward.learning.machine import open_device, threads, threads_for, thread
 from anyreward.learning.replay import Replay
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
 from anyreward.representation import Backward, Forward
+from tests.conftest import needs_compiler
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
@@ -113,6 +114,7 @@ def test_a_compiler_that_fails_is_said_and_leaves_nothing(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("fresh_load")
+@needs_compiler
 def test_compiling_happens_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert load_updates()
     capsys.readouterr()
@@ -122,6 +124,7 @@ def test_compiling_happens_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "Compiling" not in capsys.readouterr().err
 
 
+@needs_compiler
 @pytest.mark.parametrize("preset", ["paper", "fast"])
 def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
     """Which thread computes a target is left to chance; the numbers are not."""
@@ -133,6 +136,7 @@ def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
     assert all(torch.allclose(a, b, atol=1e-3) for a, b in zip(weights(plain), weights(runs[0]), strict=True))
 
 
+@needs_compiler
 def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
     s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
     agent, replay, collector = prepared(ar.open_world("four-rooms"), s)
@@ -148,6 +152,7 @@ def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
         assert torch.isfinite(run(group, [1e-3] * 5, 200.0, 1.0)()["bellman_loss"])
 
 
+@needs_compiler
 def test_what_cannot_be_compiled_is_said() -> None:
     for changes in ({"pairs": "average"}, {"bfloat16": True}):
         with pytest.raises(ar.UserError, match="Turn compile off"):

@@ -24,6 +24,7 @@ from anyreward.representation import Encoder, Forward, Representation
 from anyreward.representation.latent import preprocess_z
 from anyreward.training import untrained
 from plain import Minibatch, Networks, plain_move_targets, plain_update
+from tests.conftest import needs_compiler
 
 UPDATES = 200
 SMALL = {"updates": UPDATES, "dim": 16, "hidden": 32, "batch_size": 40}  # two minibatches hold the 68 cells
@@ -152,7 +153,9 @@ def weights(networks: Networks) -> Tensor:
     return torch.cat([p.detach().flatten() for network in networks for p in network.parameters()])
 
 
-@pytest.mark.parametrize("way", [{}, {"compile": True, "threads": 1}, {"compile": True, "threads": 2}])
+@pytest.mark.parametrize(
+    "way", [{}, *(pytest.param({"compile": True, "threads": n}, marks=needs_compiler) for n in (1, 2))]
+)
 @pytest.mark.parametrize(
     ("world", "preset", "changes"),
     [

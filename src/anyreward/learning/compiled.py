@@ -64,7 +64,7 @@ def compiled_updates(
 @functools.cache
 def load_updates() -> bool:
     """Build the operation unless that was done before, and load it; says why where that cannot be done."""
-    command = _command()
+    command = build_command()
     if command is None:
         _say("there is no C++ compiler here (set CXX, or install g++ or clang++)")
         return False
@@ -84,7 +84,8 @@ def load_updates() -> bool:
     return True
 
 
-def _command() -> list[str] | None:
+def build_command() -> list[str] | None:
+    """How `updates.cpp` is compiled here, but for where the result goes; None without a C++ compiler."""
     named = os.environ.get("CXX")
     found = [name for name in ([named] if named else ["g++", "clang++", "c++"]) if shutil.which(name)]
     if not found or sys.platform == "win32":
