@@ -109,6 +109,20 @@ def test_unknown_options_and_help() -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_evaluate_prints_the_suite_of_all_rewards(capsys: pytest.CaptureFixture[str], run_folder: Path) -> None:
+    arguments = ("evaluate", str(run_folder), "--suite", "all-rewards", "--rewards", "10", "--json", "suite.json")
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "goal, 5 forbidden cells" in out
+    assert "B sees no actions" in out
+    families = json.loads(Path("suite.json").read_text())["families"]
+    assert families["single goal"]["rewards"] == 68
+    assert families["dense normal"]["worst"] <= families["dense normal"]["p5"] <= families["dense normal"]["median"]
+    code, _, err = run(capsys, *arguments[:4], "--rewards", "0")
+    assert code == 2
+    assert "must be positive" in err
+
+
 @needs_compiler
 def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "bench", "--dim", "10", "--cycles", "2", "--parts", "updates", "ask", "--json", "b.json")

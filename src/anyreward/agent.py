@@ -70,14 +70,12 @@ class Agent:
                 "anyreward.reward(function)."
             )
         z_R = infer_z(target, self.sample, self.features, self.representation)
-        size = float(z_R.norm())
-        if size == 0.0:
+        zs, scales = self.known_size(z_R[None])
+        z, scale = zs[0], float(scales[0])
+        if not z.any():
             warnings.warn(
                 "This reward is zero wherever the agent has been: every policy is equally good.", stacklevel=2
             )
-        # Scaling a reward changes no optimal policy, so z may have the size that F knows best.
-        scale = size / (ASK_SIZE * self.sample.radius) if size > 0 else 1.0
-        z = (z_R / scale).to(self.representation.dtype)
         return Policy(
             representation=self.representation,
             observation_space=self.features.observation_space,
@@ -87,6 +85,15 @@ class Agent:
             judge=lambda: self._trust(target, z, scale),
             agent=self.fingerprint,
         )
+
+    def known_size(self, z_R: Tensor) -> tuple[Tensor, Tensor]:
+        """z_R (n, d) at the size that F knows best, and by what each was divided, (n,).
+
+        Scaling a reward changes no optimal policy.
+        """
+        scale = z_R.norm(dim=1) / (ASK_SIZE * self.sample.radius)
+        scale = torch.where(scale > 0, scale, 1.0)
+        return (z_R / scale[:, None]).to(self.representation.dtype), scale
 
     def _trust(self, target: Reward, z: Tensor, scale: float) -> Trust:
         if not self.representation.feature_encoder.categorical and any(isinstance(t, Goal) for _, t in target.terms):
@@ -123,7 +130,7 @@ class Agent:
         if not targets:
             raise UserError("score() got an empty list of rewards.")
         Z = torch.stack([self.ask(target).z for target in targets])
-        pi = policy_tables(self.representation, self._packed(mdp), Z, temperature=temperature)
+        pi = policy_tables(self.representation, self.packed_states(mdp), Z, temperature=temperature)
         return score_policies(mdp, pi, np.stack([self.reward_table(target, mdp) for target in targets]))
 
     def goal_quality(self, mdp: FiniteMDP | None = None, temperature: float = 1.0) -> Scores:
@@ -165,7 +172,8 @@ class Agent:
     def _values(self, target: Reward, rows: Tensor) -> np.ndarray[Any, Any]:
         return reward_values(target, rows, self.features, self.representation)
 
-    def _packed(self, mdp: FiniteMDP) -> Tensor:
+    def packed_states(self, mdp: FiniteMDP) -> Tensor:
+        """(S, packed) the observation of every state of a finite MDP."""
         return torch.from_numpy(pack(self.features.observation_space, mdp.observations))
 
     def _serialised(self) -> bytes:

@@ -15,8 +15,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from anyreward.agent import load
+from anyreward.agent import Agent, load
 from anyreward.errors import UserError
+from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.bench import PARTS, Part, run_bench
 from anyreward.experiments.demo import UPDATES, Task, answer, maze_of, run_demo
 from anyreward.experiments.sweep import train_seeds
@@ -104,16 +105,51 @@ class Ask:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained agent exactly: every state of its finite world as the goal."""
+    """Measure a trained agent exactly: every state of its finite world as the goal, or many kinds of rewards."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
+    suite: Literal["goals", "all-rewards"] = "goals"
+    """goals: the paper's policy quality. all-rewards: families of rewards, greedy policies, 0 = random, 1 = optimal."""
+    rewards: int = 300
+    """Suite all-rewards: how many rewards a family (single goals: every state)."""
+    seed: int = 0
+    """Suite all-rewards: which rewards."""
     json: Path | None = None
     """Write the figures to this file too."""
 
     def run(self) -> None:
-        """Print policy quality for the paper's Boltzmann policy and the greedy one."""
+        """Measure, print, write."""
         agent = load(self.run_folder)
+        figures = self._all_rewards(agent) if self.suite == "all-rewards" else self._goals(agent)
+        if self.json:
+            write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, **figures})
+
+    def _all_rewards(self, agent: Agent) -> dict[str, Any]:
+        if self.rewards < 1:
+            raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        table = Table(
+            title=f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy", title_justify="left"
+        )
+        for column in ("rewards", "mean", "median", "5th percentile", "worst", "number"):
+            table.add_column(column, justify="left" if column == "rewards" else "right")
+        figures: dict[str, Any] = {}
+        said = []
+        for name, scores in suite(agent, self.rewards, self.seed).items():
+            row = scores.summary()
+            figures[name] = row
+            cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
+            table.add_row(name, *cells, f"{row['rewards']:,}")
+            if row["barely"]:
+                said.append(f"{name}: for {row['barely']} of them the optimum is barely better than random.")
+        Console().print(table)
+        if not agent.features.include_action:
+            said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
+        for line in said:
+            print(line)
+        return {"suite": "all-rewards", "seed": self.seed, "families": figures}
+
+    def _goals(self, agent: Agent) -> dict[str, Any]:
         mdp = agent.exact_mdp()
         table = Table(
             title=f"{agent.world_name}: value / optimal value over {len(mdp.live)} goals", title_justify="left"
@@ -127,8 +163,7 @@ class Evaluate:
             figures[name] = {key: float(value) for key, value in row.items()}
             table.add_row(name, *(f"{value:.3f}" for value in row.values()))
         Console().print(table)
-        if self.json:
-            write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, "goals": figures})
+        return {"goals": figures}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,206 @@
+"""The suite `all-rewards`: families of rewards on a finite world, answered at once and held against the optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.acting.evaluate import Scores, policy_tables, score_policies, state_features
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.theory.finite_mdp import FiniteMDP
+
+Array = np.ndarray[Any, Any]
+Family = Callable[[np.random.Generator, FiniteMDP, Array, int], Array]
+"""(rng, mdp, places (S, 2), n) -> rewards, (n, S) on states or (n, S, A) on states and actions"""
+
+BARELY = 0.02
+"""The optimum is barely better than random where it gains less than this share of the reward's range a step."""
+
+
+def _ones(rng: np.random.Generator, mdp: FiniteMDP, n: int, least: int, most: int) -> tuple[Array, Array]:
+    """(n, S) one in a few different live states, and the order in which they were drawn (n, most), -1 beyond."""
+    chosen = rng.permuted(np.tile(mdp.live, (n, 1)), axis=1)[:, :most]
+    count = rng.integers(least, most + 1, size=(n, 1))
+    chosen = np.where(np.arange(most) < count, chosen, -1)
+    r = np.zeros((n, mdp.states + 1))
+    np.put_along_axis(r, chosen, 1.0, axis=1)
+    return r[:, :-1], chosen
+
+
+def single_goal(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """One in a state: every live state once."""
+    return np.eye(mdp.states)[mdp.live]
+
+
+def several_goals(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """One in each of two to five states."""
+    return _ones(rng, mdp, n, 2, 5)[0]
+
+
+def forbidden_cells(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """One in a state, -0.5 in each of five others."""
+    r, chosen = _ones(rng, mdp, n, 6, 6)
+    return np.where(np.arange(mdp.states) == chosen[:, :1], 1.0, -0.5 * r)
+
+
+def near_and_far(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """A large reward in one state, and 0.2 to 0.8 of it in another, which is nearer to most."""
+    _, chosen = _ones(rng, mdp, n, 2, 2)
+    far = np.abs(places[:, None] - places).sum(-1).mean(1)  # (S,) how remote each state is
+    large, small = np.where(far[chosen[:, :1]] >= far[chosen[:, 1:]], chosen, chosen[:, ::-1]).T
+    r = np.zeros((n, mdp.states))
+    r[np.arange(n), small] = rng.uniform(0.2, 0.8, size=n)
+    r[np.arange(n), large] = 1.0
+    return r
+
+
+def smooth_bump(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """A Gaussian hill around a state, one to three cells wide."""
+    centre, width = places[rng.choice(mdp.live, n)], rng.uniform(1.0, 3.0, size=(n, 1))
+    return np.asarray(np.exp(-((places - centre[:, None]) ** 2).sum(-1) / (2 * width**2)))
+
+
+def linear_in_position(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """Rising in a random direction."""
+    angle = rng.uniform(0, 2 * np.pi, size=n)
+    spread = places - places.mean(0)
+    return np.asarray(np.stack([np.cos(angle), np.sin(angle)], 1) @ (spread / np.abs(spread).max()).T)
+
+
+def dense_normal(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """An independent normal number in every state."""
+    return rng.standard_normal((n, mdp.states))
+
+
+def sparse_signed(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """Normal numbers in three to eight states, zero elsewhere; at least one is positive."""
+    r, chosen = _ones(rng, mdp, n, 3, 8)
+    r *= rng.standard_normal(r.shape)
+    rows = np.arange(n)
+    r[rows, chosen[:, 0]] = np.abs(r[rows, chosen[:, 0]])
+    return r
+
+
+def on_state_actions(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
+    """An independent normal number for every state and action."""
+    return rng.standard_normal((n, mdp.states, mdp.actions))
+
+
+FAMILIES: dict[str, Family] = {
+    "single goal": single_goal,
+    "2 to 5 goals": several_goals,
+    "goal, 5 forbidden cells": forbidden_cells,
+    "small near, large far": near_and_far,
+    "smooth bump": smooth_bump,
+    "linear in position": linear_in_position,
+    "dense normal": dense_normal,
+    "sparse signed": sparse_signed,
+    "states and actions": on_state_actions,
+}
+
+
+@dataclass(frozen=True)
+class FamilyScores:
+    """Normalised scores of one family: 0 for the uniformly random policy, 1 for the optimal one."""
+
+    scores: Scores
+    barely: Array
+    """(n,) whether the optimum is barely better than random, so that the score says little"""
+
+    def summary(self) -> dict[str, float]:
+        """Mean, median, 5th percentile and worst, and how many rewards say little."""
+        x = self.scores.normalised
+        return {
+            "mean": float(x.mean()),
+            "median": float(np.median(x)),
+            "p5": float(np.percentile(x, 5)),
+            "worst": float(x.min()),
+            "rewards": len(x),
+            "barely": int(self.barely.sum()),
+        }
+
+
+def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -> Array:
+    """(n, S, A) the rewards of a family, the same for every agent of a world."""
+    table = agent.features.table
+    if table is None:
+        raise UserError(f"The suite all-rewards needs a world whose states lie on a map; {agent.world_name} has none.")
+    rng = np.random.default_rng([seed, *name.encode()])
+    r = FAMILIES[name](rng, mdp, np.asarray(table, dtype=np.float64)[mdp.observations], n)
+    return r if r.ndim == 3 else mdp.on_states(r)
+
+
+def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> Tensor:
+    """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world."""
+    rows = state_features(mdp, agent.features).flatten(0, 1).numpy()  # (S A, packed)
+    place = {row.tobytes(): i for i, row in enumerate(rows)}
+    index = [place[row.tobytes()] for row in agent.sample.rows.numpy()]
+    values = torch.from_numpy(r.reshape(len(r), -1)[:, index])  # (n, rows)
+    return agent.known_size((values * agent.sample.weights) @ agent.sample.B)[0]
+
+
+def score_family(agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0) -> FamilyScores:
+    """The greedy policies that answer the rewards of a family."""
+    r = family_rewards(agent, mdp, name, n, seed)
+    pi = policy_tables(agent.representation, agent.packed_states(mdp), tables_to_z(agent, mdp, r))
+    scores = score_policies(mdp, pi, r)
+    reach = np.ptp(r, axis=(1, 2)) / (1 - mdp.gamma)
+    return FamilyScores(scores, scores.optimal - scores.random < BARELY * reach)
+
+
+def suite(agent: Agent, n: int = 300, seed: int = 0) -> dict[str, FamilyScores]:
+    """All families that the agent's B can tell apart: those on actions only where B sees actions."""
+    mdp = agent.exact_mdp()
+    names = [name for name in FAMILIES if name != "states and actions" or agent.features.include_action]
+    return {name: score_family(agent, mdp, name, n, seed) for name in names}
+
+
+def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: int = 0) -> dict[str, float]:
+    """Mean normalised score of a family as one source of error after the other comes in.
+
+    - *span*: the optimal policy of the reward as B sees it, its projection on B's span.
+    - *temperature*: greedy on the exact Q of the soft policy pi = softmax(Q^pi / tau) of that reward at the asked size.
+    - *policy*: greedy on the exact Q of the policy that the networks define, softmax(F . z / tau).
+    - *F*: greedy on F . z itself, which is what `ask` gives.
+    """
+    r = family_rewards(agent, mdp, name, n, seed)
+    z = tables_to_z(agent, mdp, r)
+    seen = reward_of_z(agent, mdp, z)
+    tau = agent.settings.temperature
+    greedy = np.eye(mdp.actions)
+    soft = soft_fixed_point(mdp, seen, tau)
+    learned = policy_tables(agent.representation, agent.packed_states(mdp), z, temperature=tau)
+    steps = {
+        "span": greedy[mdp.q_value(mdp.optimal_value(seen), seen).argmax(-1)],
+        "temperature": greedy[mdp.q_value(mdp.policy_value(soft, seen), seen).argmax(-1)],
+        "policy": greedy[mdp.q_value(mdp.policy_value(learned, seen), seen).argmax(-1)],
+        "F": policy_tables(agent.representation, agent.packed_states(mdp), z),
+    }
+    return {step: float(score_policies(mdp, pi, r).normalised.mean()) for step, pi in steps.items()}
+
+
+def reward_of_z(agent: Agent, mdp: FiniteMDP, z: Tensor) -> Array:
+    """(n, S, A) the reward whose z this is, as far as B's span reaches: B(s, a)^T Cov(B)^+ z."""
+    rows = state_features(mdp, agent.features)
+    B = agent.representation.backward_map(rows.flatten(0, 1)).double()  # (S A, d)
+    values = z.double() @ torch.linalg.pinv(agent.sample.covariance, rtol=1e-4, hermitian=True) @ B.T
+    return np.asarray(values.numpy()).reshape(len(z), mdp.states, mdp.actions)
+
+
+def soft_fixed_point(mdp: FiniteMDP, r: Array, temperature: float, tolerance: float = 1e-6) -> Array:
+    """(n, S, A) pi = softmax(Q^pi / tau) for rewards r (n, S, A): what training would reach with perfect networks."""
+    pi = np.full(r.shape, 1.0 / mdp.actions)
+    for _ in range(2_000):
+        Q = mdp.q_value(mdp.policy_value(pi, r), r) / temperature
+        new = np.exp(Q - Q.max(-1, keepdims=True))
+        new /= new.sum(-1, keepdims=True)
+        if np.abs(new - pi).max() < tolerance:
+            break
+        pi = new
+    return pi
