@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anyreward import UserError, open_world
 from anyreward.worlds import FOUR_ROOMS, parse_maze
-from anyreward.worlds.maze import ACTION_NAMES, MazeEnv, MazeVectorEnv
+from anyreward.worlds.maze import ACTION_NAMES, MazeEnv, MazeVectorEnv, random_maze
 
 LEFT, RIGHT, UP, DOWN, STAY = range(5)
 SMALL = "#####\n#..##\n#...#\n#####"  # free: (1, 1) (2, 1) (1, 2) (2, 2) (3, 2)
@@ -229,3 +229,37 @@ def test_a_world_from_an_environment_object() -> None:
     vector = open_world(MazeVectorEnv(3, SMALL))
     assert vector.make_vector(1).num_envs == 3
     assert vector.make is None
+
+
+def reachable(drawing: str) -> int:
+    """How many free cells can be reached from the first, found step by step."""
+    maze = parse_maze(drawing)
+    seen, edge = {int(maze.free[0])}, [int(maze.free[0])]
+    while edge:
+        edge = [int(n) for cell in edge for n in set(maze.successors[cell]) - seen]
+        seen |= set(edge)
+    return len(seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"), [("four-rooms", 68), ("labyrinth", 72), ("pillars", 65), ("random-maze", 57)]
+)
+def test_named_mazes_are_in_one_piece(name: str, cells: int) -> None:
+    world = open_world(name)
+    assert world.make is not None
+    env = world.make()
+    assert isinstance(env.unwrapped, MazeEnv)
+    assert len(env.unwrapped.maze.free) == reachable(env.unwrapped.maze.drawing) == cells
+    many = world.make_vector(3)
+    assert isinstance(many, MazeVectorEnv)
+    assert many.maze.drawing == env.unwrapped.maze.drawing
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_mazes_are_walled_and_in_one_piece(seed: int) -> None:
+    drawing = random_maze(seed, size=9, walls=0.4)
+    lines = drawing.split("\n")
+    assert [len(line) for line in lines] == [9] * 9
+    assert set(lines[0] + lines[-1] + "".join(line[0] + line[-1] for line in lines)) == {"#"}
+    assert reachable(drawing) == len(parse_maze(drawing).free)
+    assert drawing == random_maze(seed, size=9, walls=0.4)

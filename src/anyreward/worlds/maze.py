@@ -25,6 +25,36 @@ FOUR_ROOMS = """
 ###########
 """
 
+LABYRINTH = """
+#############
+#     #     #
+# ### # ### #
+# #   #   # #
+# # ##### # #
+# #       # #
+# ####### # #
+#       # # #
+####### # # #
+#     # # # #
+# ### # # # #
+#   #   #   #
+#############
+"""
+
+PILLARS = """
+###########
+#         #
+# # # # # #
+#         #
+# # # # # #
+#         #
+# # # # # #
+#         #
+# # # # # #
+#         #
+###########
+"""
+
 ACTION_NAMES = ("left", "right", "up", "down", "stay")
 _MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])  # (dx, dy), y counted downwards
 _FREE = " ."
@@ -108,6 +138,27 @@ def parse_maze(drawing: str) -> Maze:
     passable = inside & is_free[cy, cx]
     successors = np.where(passable, cy * width + cx, np.arange(width * height)[:, None])
     return Maze("\n".join(lines), width, height, np.flatnonzero(is_free.ravel()), successors)
+
+
+def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
+    """A walled drawing with so many walls at random inside; cells that cannot be reached from the rest are walls too."""
+    inside = np.random.default_rng(seed).random((size - 2, size - 2)) >= walls
+    free = np.pad(inside, 1)
+    largest = np.zeros_like(free)
+    for start in np.argwhere(free):
+        region = np.zeros_like(free)
+        region[tuple(start)] = True
+        while True:
+            grown = region.copy()
+            for axis, step in ((0, 1), (0, -1), (1, 1), (1, -1)):
+                grown |= np.roll(region, step, axis)
+            grown &= free  # the border is walled, so nothing grows around it
+            if (grown == region).all():
+                break
+            region = grown
+        if region.sum() > largest.sum():
+            largest = region
+    return "\n".join("".join(" " if cell else "#" for cell in row) for row in largest)
 
 
 class MazeEnv(gym.Env[np.int64, np.int64]):
@@ -218,11 +269,19 @@ class MazeVectorEnv(VectorEnv[Array, Array, Array]):
 
 
 def register() -> None:
-    """Make ``anyreward/FourRooms-v0`` and ``anyreward/Maze-v0`` known to Gymnasium."""
-    for name in ("FourRooms", "Maze"):
+    """Make our mazes known to Gymnasium: ``anyreward/FourRooms-v0``, ... and ``anyreward/Maze-v0`` for any drawing."""
+    drawings = {
+        "FourRooms": FOUR_ROOMS,
+        "Labyrinth": LABYRINTH,
+        "Pillars": PILLARS,
+        "RandomMaze": random_maze(seed=0),
+        "Maze": FOUR_ROOMS,
+    }
+    for name, drawing in drawings.items():
         gym.register(
             id=f"anyreward/{name}-v0",
             entry_point="anyreward.worlds.maze:MazeEnv",
             vector_entry_point="anyreward.worlds.maze:MazeVectorEnv",
             max_episode_steps=50,
+            kwargs={"drawing": drawing},
         )

@@ -16,7 +16,12 @@ from anyreward.worlds.spaces import Space
 
 Array = np.ndarray[Any, Any]
 
-NAMED = {"four-rooms": "anyreward/FourRooms-v0"}
+NAMED = {
+    "four-rooms": "anyreward/FourRooms-v0",
+    "labyrinth": "anyreward/Labyrinth-v0",
+    "pillars": "anyreward/Pillars-v0",
+    "random-maze": "anyreward/RandomMaze-v0",
+}
 """Short names of our own worlds."""
 
 
