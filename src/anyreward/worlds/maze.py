@@ -141,7 +141,7 @@ def parse_maze(drawing: str) -> Maze:
 
 
 def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
-    """A walled drawing with so many walls at random inside; cells that cannot be reached from the rest are walls too."""
+    """A walled drawing with this share of walls at random inside, and walls where the rest cannot reach."""
     inside = np.random.default_rng(seed).random((size - 2, size - 2)) >= walls
     free = np.pad(inside, 1)
     largest = np.zeros_like(free)
