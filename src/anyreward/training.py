@@ -156,7 +156,15 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
         representation = make_representation(
-            place.observation_space, fm.space, actions, s.dim, s.hidden, s.layers, s.layer_norm, s.normalise
+            place.observation_space,
+            fm.space,
+            actions,
+            s.dim,
+            s.hidden,
+            s.layers,
+            s.layer_norm,
+            s.normalise,
+            s.action_input,
         )
     return Agent(
         representation,

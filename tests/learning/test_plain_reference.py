@@ -35,10 +35,13 @@ class PlainForward(nn.Module):
 
     def __init__(self, F: Forward) -> None:
         super().__init__()
-        self.net, self.actions = copy.deepcopy(F.net), F.actions
+        self.net, self.actions, self.action_input = copy.deepcopy(F.net), F.actions, F.action_input
 
     def forward(self, s: Tensor, z: Tensor) -> Tensor:
-        return self.net(torch.cat([s, preprocess_z(z)], dim=1)).view(len(s), self.actions, -1)
+        if not self.action_input:
+            return self.net(torch.cat([s, preprocess_z(z)], dim=1)).view(len(s), self.actions, -1)
+        blocks = [[s if b == a else torch.zeros_like(s) for b in range(self.actions)] for a in range(self.actions)]
+        return torch.stack([self.net(torch.cat([*block, preprocess_z(z)], dim=1)) for block in blocks], dim=1)
 
 
 def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, Replay]:
@@ -165,6 +168,8 @@ def weights(networks: Networks) -> Tensor:
         ("four-rooms", "fast", {"pairs": "all"}),
         ("four-rooms", "fast", {"features_include_action": True, "target_every": 3}),  # moves across cycles
         ("CartPole-v1", "fast", {}),  # numbers, and transitions that terminate
+        ("four-rooms", "fast", {"action_input": True}),
+        ("CartPole-v1", "fast", {"action_input": True}),
     ],
 )
 def test_updates_are_those_of_the_plain_algorithm(

@@ -54,7 +54,7 @@ def compiled_updates(
 
     def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Losses:
         F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
-            *networks, list(group), list(learning_rates), temperature, orthonormality, eps, two_threads
+            *networks, list(group), list(learning_rates), temperature, orthonormality, eps, F.action_input, two_threads
         )
         return partial(losses, F_last, B_last, group.each()[-1], Targets(F_next, B_target))
 

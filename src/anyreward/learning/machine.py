@@ -10,6 +10,7 @@ from torch import nn
 
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings
+from anyreward.representation.networks import Forward
 
 FLOP_PER_THREAD = 10**8
 """Work of an update that keeps one thread busy; with less, threads wait for each other more than they help."""
@@ -28,7 +29,8 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
         return sum(sizes), sizes[0]
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
-    networks = b * (3 * all_F - first_F) + b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
+    passes = F.actions if isinstance(F, Forward) and F.action_input else 1  # of the target, which sees every action
+    networks = b * (3 * all_F - first_F) + passes * b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
     pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two
     return 2 * (networks + pairs)
 

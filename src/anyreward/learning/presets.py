@@ -41,6 +41,9 @@ class Settings:
     """Hidden layers of F and of B."""
     layer_norm: bool = False
     """Layer normalisation before every ReLU but the last, in both networks."""
+    action_input: bool = False
+    """Whether the action is an input of F, with weights of its own for the observation, instead of choosing among F's
+    outputs (the paper's way)."""
     normalise: bool = True
     """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"

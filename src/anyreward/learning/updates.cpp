@@ -117,12 +117,27 @@ void trunk_back(const Network& layers, const Tensor& x, const std::optional<Tens
   }
 }
 
+Tensor last_back(const Layer& last, const Tensor& h, const Tensor& dvalue) {
+  Tensor dweight = last.dweight, dbias = last.dbias;
+  at::mm_out(dweight, h.t(), dvalue);
+  at::sum_out(dbias, dvalue, 0);
+  return dvalue.mm(last.weight.t());
+}
+
 // The last layer of F, for the action of each row alone: rows are in the order of their actions.
 Tensor taken(const Layer& head, const Tensor& h, at::IntArrayRef counts) {
   auto hs = h.split_with_sizes(counts), weights = head.weight.chunk(counts.size(), 1), biases = head.bias.chunk(counts.size());
   vector<Tensor> parts;
   for (size_t a = 0; a < counts.size(); ++a) parts.push_back(at::addmm(biases[a], hs[a], weights[a]));
   return at::cat(parts);
+}
+
+// The observations with their actions, where these are an input of F (`Forward.pair`): shifted columns, or a block.
+Tensor pair(const Tensor& x, const Tensor& actions, int64_t width, int64_t blocks) {
+  if (columns(x)) return x + actions.unsqueeze(1) * width;
+  Tensor padded = at::zeros({x.size(0), blocks, width}, x.options());
+  padded.scatter_(1, actions.view({-1, 1, 1}).expand({-1, 1, width}), x.unsqueeze(1));
+  return padded.flatten(1);
 }
 
 Tensor taken_back(const Layer& head, const Tensor& h, at::IntArrayRef counts, const Tensor& dvalue) {
@@ -236,13 +251,15 @@ class Helper {
 vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_target, vector<Tensor> adam_F,
                        vector<Tensor> B, vector<Tensor> dB, vector<Tensor> B_target, vector<Tensor> adam_B,
                        vector<Tensor> batch, vector<double> learning_rates, double temperature, double orthonormality,
-                       double eps, bool two_threads) {
+                       double eps, bool action_input, bool two_threads) {
   TORCH_CHECK(batch.size() == 11, "a batch has 11 fields, got ", batch.size());
-  const Tensor &x = batch[0], &counts = batch[2], &next_x = batch[3], &discount = batch[4], &z = batch[5],
+  const Tensor &x = batch[0], &taken_actions = batch[1], &counts = batch[2], &next_x = batch[3], &discount = batch[4], &z = batch[5],
                &shown_z = batch[6], &g = batch[7], &here = batch[8], &first = batch[9], &second = batch[10];
   int64_t n = x.size(0), actions = counts.size(1), k = second.size(1), m = g.size(1);
   Network net_F = network(F, dF), net_B = network(B, dB), still_F = network(F_target, {}), still_B = network(B_target, {});
   bool shared = g.stride(0) == 0;  // categories: all minibatches refer to the same features
+  int64_t width = (net_F[0].weight.size(0) - z.size(2)) / (action_input ? actions : 1);  // of an observation
+  Tensor every_action = at::arange(actions, counts.options());
   Mailbox Fs(n), Bs(n), F_nexts(n);
   Tensor B_targets = [&] {
     c10::InferenceMode guard;
@@ -258,8 +275,13 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   auto help = [&] {
     int64_t i = begun.load() < n ? begun.fetch_add(1) : n;
     if (i >= n) return std::this_thread::yield();
-    Tensor h = trunk(still_F, next_x[i], shown_z[i], eps, nullptr);
-    Tensor next = at::addmm(still_F.back().bias, h, still_F.back().weight).view({h.size(0), actions, -1});
+    Tensor seen = next_x[i], shown = shown_z[i];
+    if (action_input) {
+      seen = pair(seen.repeat_interleave(actions, 0), every_action.repeat(seen.size(0)), width, actions);
+      shown = shown.repeat_interleave(actions, 0);
+    }
+    Tensor h = trunk(still_F, seen, shown, eps, nullptr);
+    Tensor next = at::addmm(still_F.back().bias, h, still_F.back().weight).view({next_x.size(1), actions, -1});
     Tensor policy = at::softmax((next * z[i].unsqueeze(1)).sum(2) / temperature, -1);
     F_nexts.put(i, at::bmm(policy.unsqueeze(1), next).squeeze(1).mul_(discount[i].unsqueeze(1)));
   };
@@ -270,16 +292,22 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
     }
   };
   vector<Tape> tapes_F(n), tapes_B(n);
+  vector<Tensor> seen_F;
+  for (int64_t i = 0; i < n; ++i)
+    seen_F.push_back(action_input ? pair(x[i], taken_actions[i], width, actions) : x[i]);
   auto forward_F = [&](int64_t i) {
-    Tensor h = trunk(net_F, x[i], shown_z[i], eps, &tapes_F[i]);
+    Tensor h = trunk(net_F, seen_F[i], shown_z[i], eps, &tapes_F[i]);
     Tensor row = counts[i].contiguous();
-    Fs.put(i, taken(net_F.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}));
+    Fs.put(i, action_input ? at::addmm(net_F.back().bias, h, net_F.back().weight)
+                           : taken(net_F.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}));
   };
   auto backward_F = [&](int64_t i) {
     Tensor dvalue = gradient_F(Fs[i], Bs[i], here[i], second[i], F_nexts[i], B_targets[i]);
     Tensor row = counts[i].contiguous();
-    Tensor dh = taken_back(net_F.back(), tapes_F[i].hidden.back(), {row.data_ptr<int64_t>(), (size_t)actions}, dvalue);
-    trunk_back(net_F, x[i], shown_z[i], tapes_F[i], dh);
+    const Tensor& h = tapes_F[i].hidden.back();
+    Tensor dh = action_input ? last_back(net_F.back(), h, dvalue)
+                             : taken_back(net_F.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}, dvalue);
+    trunk_back(net_F, seen_F[i], shown_z[i], tapes_F[i], dh);
     adam_step(adam_F, learning_rates[i]);
     tapes_F[i] = Tape();
   };
@@ -289,11 +317,7 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   };
   auto backward_B = [&](int64_t i) {
     Tensor dvalue = gradient_B(Fs[i], Bs[i], here[i], first[i], second[i], F_nexts[i], B_targets[i], orthonormality);
-    const Layer& last = net_B.back();
-    Tensor h = tapes_B[i].hidden.back(), dweight = last.dweight, dbias = last.dbias;
-    at::mm_out(dweight, h.t(), dvalue);
-    at::sum_out(dbias, dvalue, 0);
-    trunk_back(net_B, g[i], std::nullopt, tapes_B[i], dvalue.mm(last.weight.t()));
+    trunk_back(net_B, g[i], std::nullopt, tapes_B[i], last_back(net_B.back(), tapes_B[i].hidden.back(), dvalue));
     adam_step(adam_B, learning_rates[i]);
     tapes_B[i] = Tape();
   };
@@ -340,6 +364,6 @@ TORCH_LIBRARY(anyreward, library) {
   library.def(
       "updates(Tensor[] F, Tensor[] dF, Tensor[] F_target, Tensor[] adam_F, Tensor[] B, Tensor[] dB, "
       "Tensor[] B_target, Tensor[] adam_B, Tensor[] batch, float[] learning_rates, float temperature, "
-      "float orthonormality, float eps, bool two_threads) -> Tensor[]",
+      "float orthonormality, float eps, bool action_input, bool two_threads) -> Tensor[]",
       &updates);
 }

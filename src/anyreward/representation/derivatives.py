@@ -38,6 +38,9 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
         return for_all
     first, *others, last = F.net
     trunk: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
+    if F.action_input:
+        whole = [*trunk, _layer(last)]
+        return lambda x, z, actions, counts: _chain(whole, (F.pair(x, actions), z))
     head = _head(last, F.actions, F.dim)
 
     def run(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:

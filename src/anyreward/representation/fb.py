@@ -93,9 +93,10 @@ def make_representation(
     layers: int,
     layer_norm: bool,
     normalise: bool = True,
+    action_input: bool = False,
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
     observe, features = Encoder(observation_space, normalise), Encoder(feature_space, normalise)
-    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm)
+    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
     return Representation(observe, features, F, B, actions)

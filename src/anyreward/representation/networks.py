@@ -40,24 +40,46 @@ def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
 
 
 class Forward(nn.Module):
-    """F: an encoded observation (n, width), or its columns (n, k), and z (n, d) to one vector an action (n, A, d)."""
+    """F: an encoded observation (n, width), or its columns (n, k), and z (n, d) to one vector an action (n, A, d).
 
-    def __init__(self, width: int, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool) -> None:
+    The action chooses a block of the last layer's outputs or, with ``action_input``, the weights of the observation in
+    the first layer. Then all actions share the rest, and whatever leads to the same place can look the same to it.
+    """
+
+    def __init__(
+        self, width: int, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool, action_input: bool = False
+    ) -> None:
         super().__init__()
-        self.actions, self.dim = actions, dim
-        self.net = mlp(width + dim, actions * dim, hidden, layers, layer_norm)
+        self.width, self.actions, self.dim, self.action_input = width, actions, dim, action_input
+        inputs, outputs = (width * actions, dim) if action_input else (width, actions * dim)
+        self.net = mlp(inputs + dim, outputs, hidden, layers, layer_norm)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of z as `preprocess_z` shows it; the inner product with z uses it raw."""
-        return _run(self.net, x, z).view(-1, self.actions, self.dim)
+        return self._all_actions(self.net, x, z).view(-1, self.actions, self.dim)
 
     def q(self, x: Tensor, z: Tensor) -> Tensor:
         """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d."""
         *trunk, last = self.net
         assert isinstance(last, nn.Linear)
-        h = _run(trunk, x, preprocess_z(z)[None])
-        weight = torch.einsum("adh,d->ah", last.weight.view(self.actions, self.dim, -1), z)
-        return torch.addmm(last.bias.view(self.actions, self.dim) @ z, h, weight.T)
+        h = self._all_actions(trunk, x, preprocess_z(z)[None])
+        weight = torch.einsum("adh,d->ah", last.weight.view(-1, self.dim, h.shape[1]), z)
+        return torch.addmm(last.bias.view(-1, self.dim) @ z, h, weight.T).view(len(x), self.actions)
+
+    def pair(self, x: Tensor, actions: Tensor) -> Tensor:
+        """What the network sees of observations (n, ...) and actions (n,), where the action is an input."""
+        if x.dtype == torch.int64:
+            return x + self.width * actions[:, None]
+        blocks = x.new_zeros(len(x), self.actions, self.width)
+        blocks[torch.arange(len(x), device=x.device), actions] = x
+        return blocks.flatten(1)
+
+    def _all_actions(self, net: Iterable[nn.Module], x: Tensor, z: Tensor) -> Tensor:
+        if not self.action_input:
+            return _run(net, x, z)
+        every = torch.arange(self.actions, device=x.device).repeat(len(x))
+        x = self.pair(x.repeat_interleave(self.actions, 0), every)
+        return _run(net, x, z if len(z) == 1 else z.repeat_interleave(self.actions, 0))
 
 
 class Backward(nn.Module):
