@@ -214,3 +214,13 @@ def test_far_goals_get_a_warning() -> None:
     agent = ar.train("CartPole-v1", **{**TINY, "updates": 40})
     with pytest.warns(UserWarning, match="outside what training visited"):
         agent.ask(ar.goal(1e6, 0, 0, 0))
+
+
+def test_an_agent_of_the_sphere_asks_there() -> None:
+    tiny = {"dim": 9, "hidden": 8, "batch_size": 8, "updates": 80, "steps_per_cycle": 1000, "progress": False}
+    sphere = ar.train("four-rooms", z_norm="sphere", action_input=True, **tiny)
+    target = ar.goal(2, 8) - 0.5 * ar.goal(5, 2)
+    policy, double = sphere.ask(target), sphere.ask(2.0 * target)
+    assert float(policy.z.norm()) == pytest.approx(3.0, rel=1e-5)
+    assert torch.allclose(policy.z, double.z)
+    assert double.value([24]) == pytest.approx(2 * policy.value([24]), rel=1e-5)

@@ -91,7 +91,9 @@ class Agent:
 
         Scaling a reward changes no optimal policy.
         """
-        scale = z_R.norm(dim=1) / (ASK_SIZE * self.sample.radius)
+        sphere = self.settings.z_norm == "sphere"
+        size = self.settings.dim**0.5 if sphere else ASK_SIZE * self.sample.radius
+        scale = z_R.norm(dim=1) / size
         scale = torch.where(scale > 0, scale, 1.0)
         return (z_R / scale[:, None]).to(self.representation.dtype), scale
 

@@ -194,3 +194,11 @@ def test_many_categories_are_not_spread_over_the_group() -> None:
     for batch in group.each():
         assert torch.equal(batch.g[batch.here], batch.x)
         assert batch.first.sum() == batch.second.sum() == 1
+
+
+@pytest.mark.parametrize("kind", ["cauchy", "mixture"])
+def test_on_the_sphere_every_z_has_one_length(kind: str) -> None:
+    representation, replay = world("one-hot")
+    s = SETTINGS.with_(z_sampling=kind, z_norm="sphere", z_goals=0.3, z_sums=0.3, z_rewards=0.3)
+    z = whole(representation, replay, s, 3, generator()).z
+    assert torch.allclose(z.norm(dim=-1), torch.tensor(s.dim**0.5), atol=1e-4)

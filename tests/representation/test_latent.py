@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from anyreward.representation.latent import backward_sum_z, cauchy_z, preprocess_z, sample_z, sphere_z
+from anyreward.representation.latent import (
+    backward_reward_z,
+    backward_sum_z,
+    cauchy_z,
+    on_sphere,
+    preprocess_z,
+    sample_z,
+    sphere_z,
+)
 
 D = 100
 
@@ -53,3 +61,27 @@ def test_mixture_has_its_shares() -> None:
 def test_names_are_checked() -> None:
     with pytest.raises(ValueError, match="accepted: cauchy, sphere, or mixture"):
         sample_z("gauss", 2, 3)
+
+
+def test_rewards_are_normal_sums_of_every_row() -> None:
+    B = torch.randn(30, 4, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 2.0, 0.5, 1.0])
+    z = backward_reward_z(100_000, B, torch.Generator().manual_seed(0))
+    assert z.mean(0).abs().max() < 0.03
+    assert torch.allclose(z.T @ z / len(z), B.T @ B / len(B), atol=0.05)  # E[z z^T] = mean of B B^T
+    kurtosis = (z**4).mean(0) / (z**2).mean(0) ** 2
+    assert torch.allclose(kurtosis, torch.full((4,), 3.0), atol=0.1)
+
+
+def test_on_sphere() -> None:
+    z = on_sphere(torch.tensor([[3.0, 4.0, 0.0, 0.0], [1e-3, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
+    assert torch.allclose(z, torch.tensor([[1.2, 1.6, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
+
+
+def test_a_mixture_with_rewards_has_its_shares() -> None:
+    """B of two opposite rows in the first dimension: single rows and signed sums of them are whole numbers there."""
+    B = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    z = sample_z("mixture", 40_000, 2, B, (0.2, 0.3, 0.4), torch.Generator().manual_seed(0))
+    in_span = z[:, 1] == 0
+    whole = in_span & (z[:, 0] == z[:, 0].round())
+    assert in_span.float().mean().item() == pytest.approx(0.9, abs=0.01)
+    assert whole.float().mean().item() == pytest.approx(0.5, abs=0.01)

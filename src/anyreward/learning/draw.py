@@ -12,7 +12,7 @@ from anyreward.learning.replay import Replay
 from anyreward.learning.update import Batch
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.fb import Representation
-from anyreward.representation.latent import preprocess_z, sample_z
+from anyreward.representation.latent import on_sphere, preprocess_z, sample_z
 
 MOST_CATEGORIES = 2**16
 """A table of counts over more categories than this is not worth its while."""
@@ -108,10 +108,12 @@ def with_z(batch: Batch, representation: Representation, replay: Replay, s: Sett
 def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
     """(n, d) task vectors, for updates or for new episodes; the mixture draws on features of its own."""
     if s.z_sampling != "mixture" or len(replay) == 0:
-        return sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
-    rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
-    B = representation.backward_map(replay.transitions.features[rows])
-    return sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums), random)
+        z = sample_z("cauchy" if s.z_sampling == "mixture" else s.z_sampling, n, s.dim, generator=random)
+    else:
+        rows = torch.randint(len(replay), (s.batch_size,), generator=random, device=random.device)
+        B = representation.backward_map(replay.transitions.features[rows])
+        z = sample_z("mixture", n, s.dim, B, (s.z_goals, s.z_sums, s.z_rewards), random)
+    return on_sphere(z) if s.z_norm == "sphere" else z
 
 
 def _counts(values: Tensor, most: int) -> Tensor:

@@ -53,6 +53,11 @@ class Settings:
     """Mixture only: share of z that are B of one replay feature."""
     z_sums: float = 0.4
     """Mixture only: share of z that are signed sums of two to four such B."""
+    z_rewards: float = 0.0
+    """Mixture only: share of z that are sums of many such B with normal weights, as a dense random reward has."""
+    z_norm: Literal["free", "sphere"] = "free"
+    """Whether z keep the length they are drawn with, or all are scaled to sqrt(d), in training and when asked: the
+    temperature then is as low, or high, for every reward."""
     pairs: Literal["minibatch", "all", "average"] = "minibatch"
     """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (the paper); all features of the
     replay with their frequency, where they are categories and no more than two minibatches (else a second minibatch);
@@ -116,6 +121,7 @@ class Settings:
             "average_share": (0.0, 1.0),
             "z_goals": (0.0, 1.0),
             "z_sums": (0.0, 1.0 - self.z_goals),
+            "z_rewards": (0.0, 1.0 - self.z_goals - self.z_sums),
         }
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high + 1e-9:

@@ -46,12 +46,23 @@ def backward_sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) 
     return functional.embedding_bag(rows, B, per_sample_weights=weight, mode="sum")
 
 
+def backward_reward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """(n, d) sums of all rows of B (b, d) with normal weights: the z of dense random rewards."""
+    weight = torch.randn(n, len(B), generator=generator, device=_device(generator)).to(B)
+    return weight @ B / math.sqrt(len(B))
+
+
+def on_sphere(z: Tensor) -> Tensor:
+    """Every z (..., d) scaled to length sqrt(d); zero stays zero."""
+    return math.sqrt(z.shape[-1]) * functional.normalize(z, dim=-1)
+
+
 def sample_z(
     kind: str,
     n: int,
     d: int,
     B: Tensor | None = None,
-    shares: tuple[float, float] = (0.4, 0.4),
+    shares: tuple[float, float, float] = (0.4, 0.4, 0.0),
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """(n, d) task vectors.
@@ -61,7 +72,8 @@ def sample_z(
         n: how many.
         d: their dimension.
         B: (m, d) backward embeddings of replay features, no gradient, for the mixture.
-        shares: of the mixture, the probability of a single row of B and of a signed sum of rows of B.
+        shares: of the mixture, the probability of a single row of B, of a signed sum of a few rows of B, and of a
+            sum of all rows of B with normal weights.
         generator: source of randomness.
     """
     if kind == "cauchy":
@@ -76,10 +88,12 @@ def sample_z(
     choice = torch.rand(n, generator=generator, device=_device(generator))
     single = int((choice < shares[0]).sum())
     sums = int((choice < shares[0] + shares[1]).sum()) - single
+    rewards = int((choice < sum(shares)).sum()) - single - sums
     parts = [
         backward_z(single, B, generator),
         backward_sum_z(sums, B, generator),
-        cauchy_z(n - single - sums, d, generator).to(B),
+        *([backward_reward_z(rewards, B, generator)] if rewards else []),
+        cauchy_z(n - single - sums - rewards, d, generator).to(B),
     ]
     return torch.cat(parts).index_select(0, torch.randperm(n, generator=generator, device=_device(generator)))
 
