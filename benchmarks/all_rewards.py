@@ -1,8 +1,8 @@
 """All rewards: the suite on four mazes, and which source of error costs how much on the four rooms.
 
-python benchmarks/all_rewards.py                       # trains 4 mazes x 3 seeds, two processes: about 20 minutes
-python benchmarks/all_rewards.py --presets paper       # another preset, as many updates
-python benchmarks/all_rewards.py --draw                # only draws and prints, from the committed results
+python benchmarks/all_rewards.py                        # 2 presets x 4 mazes x 3 seeds, two processes: 40 minutes
+python benchmarks/all_rewards.py --mazes four-rooms     # 10 minutes
+python benchmarks/all_rewards.py --draw                 # only draws and prints, from the committed results
 """
 
 from __future__ import annotations
@@ -77,10 +77,14 @@ def tables(results: list[dict[str, Any]]) -> None:
 def draw(results: list[dict[str, Any]]) -> None:
     """Mean and 5th percentile of every family, a panel a maze, all presets beside each other."""
     plt = pyplot()
-    figure, axes = plt.subplots(1, len(MAZES), figsize=(13, 4.2), layout="constrained", sharex=True, sharey=True)
+    mazes = [maze for maze in MAZES if any(r["maze"] == maze for r in results)]
+    size = (3.5 + 2.6 * len(mazes), 4.2)
+    figure, axes = plt.subplots(
+        1, len(mazes), figsize=size, layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
     families = list(results[0]["families"])
     styles = {"fast": ("#0072b2", "o"), "paper": ("#d55e00", "s")}
-    for axis, maze in zip(axes, MAZES, strict=True):
+    for axis, maze in zip(axes[0], mazes, strict=True):
         for shift, (preset, (colour, marker)) in enumerate(styles.items()):
             seeds = [r for r in results if r["preset"] == preset and r["maze"] == maze]
             if not seeds:
@@ -94,15 +98,15 @@ def draw(results: list[dict[str, Any]]) -> None:
         axis.set(title=maze, xlabel="0 = random, 1 = optimal", yticks=np.arange(len(families))[::-1])
         axis.set_yticklabels(families)
         axis.grid(alpha=0.3)
-    axes[0].legend(loc="lower left")
-    figure.suptitle(f"Any reward after {UPDATES:,} updates: mean (marker) and 5th percentile (tick)")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.suptitle(f"Any reward after {UPDATES:,} updates:\nmean (marker) and 5th percentile (tick)")
     figure.savefig(RESULTS / "families.png", dpi=120)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", action="store_true")
-    parser.add_argument("--presets", nargs="+", default=["fast"])
+    parser.add_argument("--presets", nargs="+", default=["fast", "paper"])
     parser.add_argument("--mazes", nargs="+", default=list(MAZES))
     arguments = parser.parse_args()
     if not arguments.draw:
