@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from anyreward.learning.update import make_learner
 from anyreward.representation import Backward, Encoder, Forward
 from anyreward.representation.derivatives import backward_all, forward_taken
+from anyreward.representation.latent import preprocess_z
 from anyreward.representation.networks import input_layer
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -173,3 +174,18 @@ def test_networks_on_columns_are_networks_on_one_hot(layer_norm: bool) -> None:
     assert torch.allclose(F(x.given, z), F(x.dense, z), rtol=1e-10, atol=1e-12)
     assert torch.allclose(F(x.given, z).flatten(1), F.net(torch.cat([x.dense, z], dim=1)), rtol=1e-10, atol=1e-12)
     assert torch.allclose(B(x.given), B.net(x.dense), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "one column", "two columns"])
+def test_an_action_as_input_chooses_the_weights_of_the_observation(kind: str) -> None:
+    """By hand: the network on the observation in the action's block of inputs, zeros in the others, z beside them."""
+    F = randomised(Forward(WIDTH, A, D, HIDDEN, 3, True, action_input=True))
+    x, z = rows(kind), torch.randn(N, D, dtype=torch.float64)
+    value = F(x.given, z)
+    for a in range(A):
+        blocks = torch.zeros(N, A, WIDTH, dtype=torch.float64)
+        blocks[:, a] = x.dense
+        assert torch.allclose(value[:, a], F.net(torch.cat([blocks.flatten(1), z], dim=1)))
+    one = torch.randn(D, dtype=torch.float64)
+    Q = F(x.given, preprocess_z(one).expand(N, -1)) @ one
+    assert torch.allclose(F.q(x.given, one), Q)
