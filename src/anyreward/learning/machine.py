@@ -69,4 +69,4 @@ def open_device(name: str) -> torch.device:
 
 def compiler() -> Callable[[nn.Module], nn.Module]:
     """torch.compile with CUDA graphs."""
-    return lambda network: torch.compile(network, mode="reduce-overhead")  # type: ignore[return-value]  # of modules
+    return lambda network: torch.compile(network, mode="reduce-overhead")  # type: ignore[return-value]  # a module
