@@ -165,6 +165,7 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
             s.layer_norm,
             s.normalise,
             s.action_input,
+            s.wide,
         )
     return Agent(
         representation,

@@ -35,13 +35,17 @@ class PlainForward(nn.Module):
 
     def __init__(self, F: Forward) -> None:
         super().__init__()
-        self.net, self.actions, self.action_input = copy.deepcopy(F.net), F.actions, F.action_input
+        self.parts = nn.ModuleList(copy.deepcopy(F.parts))
+        self.actions, self.action_input = F.actions, F.action_input
 
     def forward(self, s: Tensor, z: Tensor) -> Tensor:
         if not self.action_input:
-            return self.net(torch.cat([s, preprocess_z(z)], dim=1)).view(len(s), self.actions, -1)
+            return self.sum(torch.cat([s, preprocess_z(z)], dim=1)).view(len(s), self.actions, -1)
         blocks = [[s if b == a else torch.zeros_like(s) for b in range(self.actions)] for a in range(self.actions)]
-        return torch.stack([self.net(torch.cat([*block, preprocess_z(z)], dim=1)) for block in blocks], dim=1)
+        return torch.stack([self.sum(torch.cat([*block, preprocess_z(z)], dim=1)) for block in blocks], dim=1)
+
+    def sum(self, inputs: Tensor) -> Tensor:
+        return torch.stack([part(inputs) for part in self.parts]).sum(0)
 
 
 def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, Replay]:
@@ -170,6 +174,8 @@ def weights(networks: Networks) -> Tensor:
         ("CartPole-v1", "fast", {}),  # numbers, and transitions that terminate
         ("four-rooms", "fast", {"action_input": True}),
         ("CartPole-v1", "fast", {"action_input": True}),
+        ("four-rooms", "fast", {"action_input": True, "wide": 24}),
+        ("CartPole-v1", "fast", {"action_input": False, "wide": 24}),
     ],
 )
 def test_updates_are_those_of_the_plain_algorithm(

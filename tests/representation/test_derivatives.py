@@ -179,13 +179,15 @@ def test_networks_on_columns_are_networks_on_one_hot(layer_norm: bool) -> None:
 @pytest.mark.parametrize("kind", ["numbers", "one column", "two columns"])
 def test_an_action_as_input_chooses_the_weights_of_the_observation(kind: str) -> None:
     """By hand: the network on the observation in the action's block of inputs, zeros in the others, z beside them."""
-    F = randomised(Forward(WIDTH, A, D, HIDDEN, 3, True, action_input=True))
+    F = randomised(Forward(WIDTH, A, D, HIDDEN, 3, True, action_input=True, wide=9))
+    assert F.wide is not None
     x, z = rows(kind), torch.randn(N, D, dtype=torch.float64)
     value = F(x.given, z)
     for a in range(A):
         blocks = torch.zeros(N, A, WIDTH, dtype=torch.float64)
         blocks[:, a] = x.dense
-        assert torch.allclose(value[:, a], F.net(torch.cat([blocks.flatten(1), z], dim=1)))
+        whole = torch.cat([blocks.flatten(1), z], dim=1)
+        assert torch.allclose(value[:, a], F.net(whole) + F.wide(whole))
     one = torch.randn(D, dtype=torch.float64)
     Q = F(x.given, preprocess_z(one).expand(N, -1)) @ one
     assert torch.allclose(F.q(x.given, one), Q)

@@ -40,6 +40,7 @@ def compiled_updates(
         raise UserError("compile is on, but the updates could not be compiled; see the warning. Turn compile off.")
     optimiser, size = learner.optimiser, sum(p.numel() for p in F.parameters())
     eps = next((m.eps for m in F.modules() if isinstance(m, nn.LayerNorm)), 0.0)
+    deep = sum(isinstance(layer, nn.Linear) for layer in F.net)
     networks = []
     for network, target, part in (
         (F, learner.F_target, slice(None, size)),
@@ -54,7 +55,15 @@ def compiled_updates(
 
     def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Losses:
         F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
-            *networks, list(group), list(learning_rates), temperature, orthonormality, eps, F.action_input, two_threads
+            *networks,
+            list(group),
+            list(learning_rates),
+            temperature,
+            orthonormality,
+            eps,
+            deep,
+            F.action_input,
+            two_threads,
         )
         return partial(losses, F_last, B_last, group.each()[-1], Targets(F_next, B_target))
 

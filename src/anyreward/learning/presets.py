@@ -44,6 +44,8 @@ class Settings:
     action_input: bool = False
     """Whether the action is an input of F, with weights of its own for the observation, instead of choosing among F's
     outputs (the paper's way)."""
+    wide: int = 0
+    """Units of a network of one hidden layer that is added to F's deep one (0: there is none)."""
     normalise: bool = True
     """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"
@@ -128,7 +130,7 @@ class Settings:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
         if not 0 < self.gamma < 1:
             raise UserError(f"gamma is {self.gamma}; accepted: 0 < gamma < 1 (the successor measure is infinite at 1).")
-        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality", "threads"}
+        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality", "threads", "wide"}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):

@@ -45,6 +45,13 @@ Network network(const vector<Tensor>& parameters, const vector<Tensor>& gradient
   return layers;
 }
 
+// The networks whose sum F is: a deep one and, after it, perhaps one of a single hidden layer.
+vector<Network> parts(const Network& layers, size_t deep) {
+  vector<Network> sum{Network(layers.begin(), layers.begin() + deep)};
+  if (deep < layers.size()) sum.emplace_back(layers.begin() + deep, layers.end());
+  return sum;
+}
+
 // What the chain rule needs of a pass: the activations of hidden layers, and what was normalised.
 struct Tape {
   vector<Tensor> hidden, before, mean, rstd;
@@ -251,14 +258,15 @@ class Helper {
 vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_target, vector<Tensor> adam_F,
                        vector<Tensor> B, vector<Tensor> dB, vector<Tensor> B_target, vector<Tensor> adam_B,
                        vector<Tensor> batch, vector<double> learning_rates, double temperature, double orthonormality,
-                       double eps, bool action_input, bool two_threads) {
+                       double eps, int64_t deep, bool action_input, bool two_threads) {
   TORCH_CHECK(batch.size() == 11, "a batch has 11 fields, got ", batch.size());
   const Tensor &x = batch[0], &taken_actions = batch[1], &counts = batch[2], &next_x = batch[3], &discount = batch[4], &z = batch[5],
                &shown_z = batch[6], &g = batch[7], &here = batch[8], &first = batch[9], &second = batch[10];
   int64_t n = x.size(0), actions = counts.size(1), k = second.size(1), m = g.size(1);
-  Network net_F = network(F, dF), net_B = network(B, dB), still_F = network(F_target, {}), still_B = network(B_target, {});
+  Network net_B = network(B, dB), still_B = network(B_target, {});
+  vector<Network> net_F = parts(network(F, dF), deep), still_F = parts(network(F_target, {}), deep);
   bool shared = g.stride(0) == 0;  // categories: all minibatches refer to the same features
-  int64_t width = (net_F[0].weight.size(0) - z.size(2)) / (action_input ? actions : 1);  // of an observation
+  int64_t width = (net_F[0][0].weight.size(0) - z.size(2)) / (action_input ? actions : 1);  // of an observation
   Tensor every_action = at::arange(actions, counts.options());
   Mailbox Fs(n), Bs(n), F_nexts(n);
   Tensor B_targets = [&] {
@@ -280,8 +288,13 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
       seen = pair(seen.repeat_interleave(actions, 0), every_action.repeat(seen.size(0)), width, actions);
       shown = shown.repeat_interleave(actions, 0);
     }
-    Tensor h = trunk(still_F, seen, shown, eps, nullptr);
-    Tensor next = at::addmm(still_F.back().bias, h, still_F.back().weight).view({next_x.size(1), actions, -1});
+    Tensor next;
+    for (const Network& net : still_F) {
+      Tensor h = trunk(net, seen, shown, eps, nullptr);
+      next = next.defined() ? next.addmm_(h, net.back().weight).add_(net.back().bias)
+                            : at::addmm(net.back().bias, h, net.back().weight);
+    }
+    next = next.view({next_x.size(1), actions, -1});
     Tensor policy = at::softmax((next * z[i].unsqueeze(1)).sum(2) / temperature, -1);
     F_nexts.put(i, at::bmm(policy.unsqueeze(1), next).squeeze(1).mul_(discount[i].unsqueeze(1)));
   };
@@ -291,25 +304,34 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
       help();
     }
   };
-  vector<Tape> tapes_F(n), tapes_B(n);
+  vector<vector<Tape>> tapes_F(n, vector<Tape>(net_F.size()));
+  vector<Tape> tapes_B(n);
   vector<Tensor> seen_F;
   for (int64_t i = 0; i < n; ++i)
     seen_F.push_back(action_input ? pair(x[i], taken_actions[i], width, actions) : x[i]);
   auto forward_F = [&](int64_t i) {
-    Tensor h = trunk(net_F, seen_F[i], shown_z[i], eps, &tapes_F[i]);
-    Tensor row = counts[i].contiguous();
-    Fs.put(i, action_input ? at::addmm(net_F.back().bias, h, net_F.back().weight)
-                           : taken(net_F.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}));
+    Tensor row = counts[i].contiguous(), value;
+    for (size_t p = 0; p < net_F.size(); ++p) {
+      const Network& net = net_F[p];
+      Tensor h = trunk(net, seen_F[i], shown_z[i], eps, &tapes_F[i][p]);
+      Tensor part = action_input ? at::addmm(net.back().bias, h, net.back().weight)
+                                 : taken(net.back(), h, {row.data_ptr<int64_t>(), (size_t)actions});
+      value = value.defined() ? value.add_(part) : part;
+    }
+    Fs.put(i, value);
   };
   auto backward_F = [&](int64_t i) {
     Tensor dvalue = gradient_F(Fs[i], Bs[i], here[i], second[i], F_nexts[i], B_targets[i]);
     Tensor row = counts[i].contiguous();
-    const Tensor& h = tapes_F[i].hidden.back();
-    Tensor dh = action_input ? last_back(net_F.back(), h, dvalue)
-                             : taken_back(net_F.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}, dvalue);
-    trunk_back(net_F, seen_F[i], shown_z[i], tapes_F[i], dh);
+    for (size_t p = 0; p < net_F.size(); ++p) {
+      const Network& net = net_F[p];
+      const Tensor& h = tapes_F[i][p].hidden.back();
+      Tensor dh = action_input ? last_back(net.back(), h, dvalue)
+                               : taken_back(net.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}, dvalue);
+      trunk_back(net, seen_F[i], shown_z[i], tapes_F[i][p], dh);
+    }
     adam_step(adam_F, learning_rates[i]);
-    tapes_F[i] = Tape();
+    tapes_F[i].clear();
   };
   auto forward_B = [&](int64_t i) {
     Tensor h = trunk(net_B, g[i], std::nullopt, eps, &tapes_B[i]);
@@ -364,6 +386,6 @@ TORCH_LIBRARY(anyreward, library) {
   library.def(
       "updates(Tensor[] F, Tensor[] dF, Tensor[] F_target, Tensor[] adam_F, Tensor[] B, Tensor[] dB, "
       "Tensor[] B_target, Tensor[] adam_B, Tensor[] batch, float[] learning_rates, float temperature, "
-      "float orthonormality, float eps, bool action_input, bool two_threads) -> Tensor[]",
+      "float orthonormality, float eps, int deep, bool action_input, bool two_threads) -> Tensor[]",
       &updates);
 }

@@ -36,7 +36,27 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
 
     if not isinstance(F, Forward) or bfloat16:
         return for_all
-    first, *others, last = F.net
+    sums = [_taken_of(part, F) for part in F.parts]
+
+    def run(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
+        if not counts and not F.action_input:
+            return for_all(x, z, actions, counts)
+        (value, *others), backs = zip(*(part(x, z, actions, counts) for part in sums), strict=True)
+        for other in others:
+            value = value + other
+
+        def pull_back(dvalue: Tensor) -> None:
+            for back in backs:
+                back(dvalue)
+
+        return value, pull_back
+
+    return run
+
+
+def _taken_of(net: nn.Sequential, F: Forward) -> RunForward:
+    """`forward_taken` of one of the networks whose sum F is."""
+    first, *others, last = net
     trunk: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
     if F.action_input:
         whole = [*trunk, _layer(last)]
@@ -44,8 +64,6 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
     head = _head(last, F.actions, F.dim)
 
     def run(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
-        if not counts:
-            return for_all(x, z, actions, counts)
         h, back_trunk = _chain(trunk, (x, z))
         value, back_head = head(h, actions, counts)
         return value, lambda dvalue: back_trunk(back_head(dvalue))

@@ -94,9 +94,10 @@ def make_representation(
     layer_norm: bool,
     normalise: bool = True,
     action_input: bool = False,
+    wide: int = 0,
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
     observe, features = Encoder(observation_space, normalise), Encoder(feature_space, normalise)
-    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input)
+    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
     return Representation(observe, features, F, B, actions)

@@ -44,27 +44,47 @@ class Forward(nn.Module):
 
     The action chooses a block of the last layer's outputs or, with ``action_input``, the weights of the observation in
     the first layer. Then all actions share the rest, and whatever leads to the same place can look the same to it.
+    With ``wide`` units, a network of one hidden layer of that width is added to the deep one.
     """
 
     def __init__(
-        self, width: int, actions: int, dim: int, hidden: int, layers: int, layer_norm: bool, action_input: bool = False
+        self,
+        width: int,
+        actions: int,
+        dim: int,
+        hidden: int,
+        layers: int,
+        layer_norm: bool,
+        action_input: bool = False,
+        wide: int = 0,
     ) -> None:
         super().__init__()
         self.width, self.actions, self.dim, self.action_input = width, actions, dim, action_input
         inputs, outputs = (width * actions, dim) if action_input else (width, actions * dim)
         self.net = mlp(inputs + dim, outputs, hidden, layers, layer_norm)
+        self.wide = mlp(inputs + dim, outputs, wide, 1, layer_norm) if wide else None
+
+    @property
+    def parts(self) -> list[nn.Sequential]:
+        """The networks whose sum F is."""
+        return [self.net] if self.wide is None else [self.net, self.wide]
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of z as `preprocess_z` shows it; the inner product with z uses it raw."""
-        return self._all_actions(self.net, x, z).view(-1, self.actions, self.dim)
+        F = self._all_actions(self.net, x, z)
+        for part in self.parts[1:]:
+            F = F + self._all_actions(part, x, z)
+        return F.view(-1, self.actions, self.dim)
 
     def q(self, x: Tensor, z: Tensor) -> Tensor:
         """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d."""
-        *trunk, last = self.net
-        assert isinstance(last, nn.Linear)
-        h = self._all_actions(trunk, x, preprocess_z(z)[None])
-        weight = torch.einsum("adh,d->ah", last.weight.view(-1, self.dim, h.shape[1]), z)
-        return torch.addmm(last.bias.view(-1, self.dim) @ z, h, weight.T).view(len(x), self.actions)
+        Q = x.new_zeros(len(x), self.actions, dtype=z.dtype)
+        for *trunk, last in self.parts:
+            assert isinstance(last, nn.Linear)
+            h = self._all_actions(trunk, x, preprocess_z(z)[None])
+            weight = torch.einsum("adh,d->ah", last.weight.view(-1, self.dim, h.shape[1]), z)
+            Q += torch.addmm(last.bias.view(-1, self.dim) @ z, h, weight.T).view(len(x), self.actions)
+        return Q
 
     def pair(self, x: Tensor, actions: Tensor) -> Tensor:
         """What the network sees of observations (n, ...) and actions (n,), where the action is an input."""
