@@ -165,8 +165,16 @@ FAST: dict[str, Any] = {
     "learning_rate_decay": 0.5,
     "target_every": 5,
     "target_retention": 0.9,
+    "temperature": 50.0,
     "layer_norm": True,
+    "action_input": True,
+    "wide": 512,
     "z_sampling": "mixture",
+    "z_goals": 0.3,
+    "z_sums": 0.3,
+    "z_rewards": 0.3,
+    "z_norm": "sphere",
+    "pairs": "all",
 }
 """Every difference of preset `fast` from preset `paper`; docs/presets.md says what each buys."""
 
