@@ -179,7 +179,7 @@ def test_networks_on_columns_are_networks_on_one_hot(layer_norm: bool) -> None:
 @pytest.mark.parametrize("kind", ["numbers", "one column", "two columns"])
 def test_an_action_as_input_chooses_the_weights_of_the_observation(kind: str) -> None:
     """By hand: the network on the observation in the action's block of inputs, zeros in the others, z beside them."""
-    F = randomised(Forward(WIDTH, A, D, HIDDEN, 3, True, action_input=True, wide=9))
+    F = randomised(Forward(WIDTH, A, D, HIDDEN, 3, True, action_input=True, wide=2))
     assert F.wide is not None
     x, z = rows(kind), torch.randn(N, D, dtype=torch.float64)
     value = F(x.given, z)

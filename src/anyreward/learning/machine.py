@@ -25,8 +25,10 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
     b, d = s.batch_size, s.dim
 
     def layers(network: nn.Module) -> tuple[int, int]:
-        sizes = [m.in_features * m.out_features for m in network.modules() if isinstance(m, nn.Linear)]
-        return sum(sizes), sizes[0]
+        """Weights in all linear layers, and in the first ones."""
+        parts = network.parts if isinstance(network, Forward) else [network]
+        sizes = [[m.in_features * m.out_features for m in part.modules() if isinstance(m, nn.Linear)] for part in parts]
+        return sum(map(sum, sizes)), sum(part[0] for part in sizes)
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
     passes = F.actions if isinstance(F, Forward) and F.action_input else 1  # of the target, which sees every action

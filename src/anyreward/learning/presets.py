@@ -45,7 +45,7 @@ class Settings:
     """Whether the action is an input of F, with weights of its own for the observation, instead of choosing among F's
     outputs (the paper's way)."""
     wide: int = 0
-    """Units of a network of one hidden layer that is added to F's deep one (0: there is none)."""
+    """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
     normalise: bool = True
     """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"
@@ -168,7 +168,7 @@ FAST: dict[str, Any] = {
     "temperature": 50.0,
     "layer_norm": True,
     "action_input": True,
-    "wide": 512,
+    "wide": 2,
     "z_sampling": "mixture",
     "z_goals": 0.3,
     "z_sums": 0.3,

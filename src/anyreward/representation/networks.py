@@ -44,7 +44,7 @@ class Forward(nn.Module):
 
     The action chooses a block of the last layer's outputs or, with ``action_input``, the weights of the observation in
     the first layer. Then all actions share the rest, and whatever leads to the same place can look the same to it.
-    With ``wide`` units, a network of one hidden layer of that width is added to the deep one.
+    With ``wide``, a network of one hidden layer, that many times as wide, is added to the deep one.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Forward(nn.Module):
         self.width, self.actions, self.dim, self.action_input = width, actions, dim, action_input
         inputs, outputs = (width * actions, dim) if action_input else (width, actions * dim)
         self.net = mlp(inputs + dim, outputs, hidden, layers, layer_norm)
-        self.wide = mlp(inputs + dim, outputs, wide, 1, layer_norm) if wide else None
+        self.wide = mlp(inputs + dim, outputs, wide * hidden, 1, layer_norm) if wide else None
 
     @property
     def parts(self) -> list[nn.Sequential]:
