@@ -1,10 +1,12 @@
 """What each difference of preset `fast` buys: put back to the paper's value one at a time, four rooms, 10,000 updates.
 
-python benchmarks/presets.py    # 20 minutes, two processes
+python benchmarks/presets.py                          # half an hour, two processes
+python benchmarks/presets.py fast wide action_input   # only these; the others stay as they are in the results
 """
 
 from __future__ import annotations
 
+import argparse
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 import anyreward as ar
 from anyreward.experiments.all_rewards import suite
 from anyreward.learning.presets import FAST
-from anyreward.storage.files import write_json
+from anyreward.storage.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "presets.json"
 UPDATES = 10_000
@@ -29,8 +31,8 @@ def scores(changes: dict[str, Any]) -> dict[str, float]:
     return {"worst goal": families["single goal"]["worst"], **{name: f["mean"] for name, f in families.items()}}
 
 
-def main() -> None:
-    """Train each variation, print and write."""
+def main(only: list[str]) -> None:
+    """Train each variation, or only those of some settings, print and write."""
     paper = ar.preset("paper").to_json()
     variations: dict[str, dict[str, Any]] = {"fast": {}}
     # the shares of z come back with the mixture; without dense rewards, their share is the others'
@@ -38,10 +40,12 @@ def main() -> None:
     variations |= {f"{name} = {paper[name]}": {name: paper[name]} for name in single}
     variations["z_rewards = 0.0"] = {"z_goals": 0.45, "z_sums": 0.45, "z_rewards": 0.0}
     variations["paper"] = {"preset": "paper"}
-    results: dict[str, dict[str, float]] = {}
+    results = read_json(RESULTS)["normalised scores"] if only else {}
+    if only:
+        variations = {name: changes for name, changes in variations.items() if name.split(" = ")[0] in only}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for name, figures in zip(variations, pool.map(scores, variations.values()), strict=True):
-            if not results:
+            if name == next(iter(variations)):
                 print("| settings |", " | ".join(figures), "|\n| --- |", " | ".join("---" for _ in figures), "|")
             results[name] = figures
             print(f"| {name} |", " | ".join(f"{value:.2f}" for value in figures.values()), "|", flush=True)
@@ -49,4 +53,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="*")
+    main(parser.parse_args().only)

@@ -1,8 +1,10 @@
 """The environments, as Gymnasium would have them."""
 
-from anyreward.worlds.maze import FOUR_ROOMS, Maze, parse_maze, register
+from anyreward.worlds import continuous_maze, maze
+from anyreward.worlds.maze import FOUR_ROOMS, Maze, parse_maze
 from anyreward.worlds.world import World, open_world
 
 __all__ = ["FOUR_ROOMS", "Maze", "World", "open_world", "parse_maze"]
 
-register()
+maze.register()
+continuous_maze.register()
