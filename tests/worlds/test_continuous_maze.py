@@ -18,7 +18,7 @@ STILL = np.zeros((1, 2))
 
 
 def moved(x: float, y: float, action: int, noise: Any = STILL, **kwargs: Any) -> np.ndarray[Any, Any]:
-    return plane(**kwargs).move(np.array([[x, y]]), np.array([action]), np.asarray(noise))[0]
+    return np.asarray(plane(**kwargs).move(np.array([[x, y]]), np.array([action]), np.asarray(noise))[0])
 
 
 @pytest.mark.parametrize(
