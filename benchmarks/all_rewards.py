@@ -4,6 +4,7 @@ python benchmarks/all_rewards.py mazes                        # 2 presets x 4 ma
 python benchmarks/all_rewards.py mazes --mazes four-rooms     # 15 minutes
 python benchmarks/all_rewards.py dims                         # four rooms, d = 25 to 200: 30 minutes
 python benchmarks/all_rewards.py updates                      # four rooms, 2,500 to 50,000 updates: 30 minutes
+python benchmarks/all_rewards.py actions                      # four rooms, B sees actions too: 20 minutes
 python benchmarks/all_rewards.py draw                         # only draws and prints, from the committed results
 """
 
@@ -48,11 +49,13 @@ def run(job: dict[str, Any]) -> str:
 
 def jobs(what: str, presets: list[str], mazes: list[str], seeds: list[int]) -> list[dict[str, Any]]:
     """What is trained: seed by seed, so that a run that is stopped leaves whole tables of fewer seeds."""
-    changes: list[dict[str, int]] = [{}]
+    changes: list[dict[str, Any]] = [{}]
     if what == "dims":
         changes, mazes = [{"dim": dim} for dim in DIMS if dim != 100], ["four-rooms"]
     if what == "updates":
         changes, mazes = [{"updates": n} for n in LENGTHS if n != UPDATES], ["four-rooms"]
+    if what == "actions":
+        changes, mazes = [{"features_include_action": True}], ["four-rooms"]
     order = itertools.product(seeds, presets, mazes, changes)
     return [{"seed": s, "preset": p, "maze": m, "changes": c} for s, p, m, c in order]
 
@@ -157,7 +160,7 @@ def print_curve(results: list[dict[str, Any]], key: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["mazes", "dims", "updates", "draw"])
+    parser.add_argument("what", choices=["mazes", "dims", "updates", "actions", "draw"])
     parser.add_argument("--presets", nargs="+", default=["fast", "paper"])
     parser.add_argument("--mazes", nargs="+", default=list(MAZES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
@@ -167,11 +170,15 @@ if __name__ == "__main__":
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
             for done in pool.map(run, todo):
                 print(done, flush=True)
-    found = [read_json(path) for path in sorted(RESULTS.glob("*.json"))]
+    every = [read_json(path) for path in sorted(RESULTS.glob("*.json"))]
+    found = [r for r in every if not r.get("features_include_action")]
     plain = [r for r in found if r["updates"] == UPDATES and r["dim"] == 100]
     rooms = [r for r in found if r["maze"] == "four-rooms"]
     draw(plain)
     tables(plain)
+    if len(found) < len(every):
+        print("\nB sees actions too:")
+        tables([r for r in every if r.get("features_include_action")])
     for key, label, still, value in (("dim", "d", "updates", UPDATES), ("updates", "updates", "dim", 100)):
         curve = [r for r in rooms if r[still] == value]
         if len({r[key] for r in curve}) > 1:
