@@ -110,11 +110,13 @@ class Evaluate:
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     suite: Literal["goals", "all-rewards"] = "goals"
-    """goals: the paper's policy quality. all-rewards: families of rewards, greedy policies, 0 = random, 1 = optimal."""
+    """goals: the paper's policy quality. all-rewards: families of rewards, 0 = random, 1 = optimal."""
     rewards: int = 300
     """Suite all-rewards: how many rewards a family (single goals: every state)."""
     seed: int = 0
     """Suite all-rewards: which rewards."""
+    temperature: float = 0.0
+    """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
     json: Path | None = None
     """Write the figures to this file too."""
 
@@ -128,6 +130,8 @@ class Evaluate:
     def _all_rewards(self, agent: Agent) -> dict[str, Any]:
         if self.rewards < 1:
             raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(f"--temperature is {self.temperature}; it must be 0 (greedy) or positive.")
         table = Table(
             title=f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy", title_justify="left"
         )
@@ -135,7 +139,7 @@ class Evaluate:
             table.add_column(column, justify="left" if column == "rewards" else "right")
         figures: dict[str, Any] = {}
         said = []
-        for name, scores in suite(agent, self.rewards, self.seed).items():
+        for name, scores in suite(agent, self.rewards, self.seed, self.temperature).items():
             row = scores.summary()
             figures[name] = row
             cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
@@ -147,7 +151,7 @@ class Evaluate:
             said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
         for line in said:
             print(line)
-        return {"suite": "all-rewards", "seed": self.seed, "families": figures}
+        return {"suite": "all-rewards", "seed": self.seed, "temperature": self.temperature, "families": figures}
 
     def _goals(self, agent: Agent) -> dict[str, Any]:
         mdp = agent.exact_mdp()

@@ -145,20 +145,23 @@ def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> Tensor:
     return agent.known_size((values * agent.sample.weights) @ agent.sample.B)[0]
 
 
-def score_family(agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0) -> FamilyScores:
-    """The greedy policies that answer the rewards of a family."""
+def score_family(
+    agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0, temperature: float = 0.0
+) -> FamilyScores:
+    """The policies that answer the rewards of a family, acting greedily or by Boltzmann at a temperature."""
     r = family_rewards(agent, mdp, name, n, seed)
-    pi = policy_tables(agent.representation, agent.packed_states(mdp), tables_to_z(agent, mdp, r))
+    z = tables_to_z(agent, mdp, r)
+    pi = policy_tables(agent.representation, agent.packed_states(mdp), z, temperature=temperature)
     scores = score_policies(mdp, pi, r)
     reach = np.ptp(r, axis=(1, 2)) / (1 - mdp.gamma)
     return FamilyScores(scores, scores.optimal - scores.random < BARELY * reach)
 
 
-def suite(agent: Agent, n: int = 300, seed: int = 0) -> dict[str, FamilyScores]:
+def suite(agent: Agent, n: int = 300, seed: int = 0, temperature: float = 0.0) -> dict[str, FamilyScores]:
     """All families that the agent's B can tell apart: those on actions only where B sees actions."""
     mdp = agent.exact_mdp()
     names = [name for name in FAMILIES if name != "states and actions" or agent.features.include_action]
-    return {name: score_family(agent, mdp, name, n, seed) for name in names}
+    return {name: score_family(agent, mdp, name, n, seed, temperature) for name in names}
 
 
 def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: int = 0) -> dict[str, float]:
