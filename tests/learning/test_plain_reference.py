@@ -198,8 +198,8 @@ def test_updates_are_those_of_the_plain_algorithm(
 def test_learn_is_the_plain_algorithm_but_for_rounding(world: str, preset: str, changes: dict[str, Any]) -> None:
     """In float32, where one rounded ReLU or a tiny gradient under Adam's square root tells in a few weights.
 
-    Over a few seeds, the root mean square of the difference was 1e-8 to 9e-5 and its maximum 8e-3, with weights that move
-    by more than 0.1.
+    Over a few seeds, the root mean square of the difference was 1e-8 to 9e-5 and its maximum 8e-3, with weights that
+    move by more than 0.1.
     """
     s = ar.preset(preset, **(SMALL | changes))
     ours, plain = learn_both(*begin(world, s, torch.float32), s, torch.float32)
