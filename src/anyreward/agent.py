@@ -230,7 +230,17 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Calla
         table=None if table is None else table.numpy(),
     )
     representation = make_representation(
-        space, fm.space, fm.actions, s.dim, s.hidden, s.layers, s.layer_norm, s.normalise, s.action_input, s.wide
+        space,
+        fm.space,
+        fm.actions,
+        s.dim,
+        s.hidden,
+        s.layers,
+        s.layer_norm,
+        s.normalise,
+        s.action_input,
+        s.wide,
+        s.encoding,
     )
     for name, module in _modules(representation).items():
         prefix = f"{name}."

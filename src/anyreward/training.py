@@ -70,15 +70,16 @@ def train(
         tensorboard: whether to write TensorBoard events to the run folder too.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
-    s = (settings or settings_of(preset)).with_(**changes)
+    # the type checker cannot know that what is no dataset is a world
+    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
+    own = place.settings if isinstance(place, World) else {}
+    s = (settings or settings_of(preset, **own)).with_(**changes)
     if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
         raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
     if tensorboard and out is None:
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    # the type checker cannot know that what is no dataset is a world
-    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
     agent, device = untrained(place, s, features), open_device(s.device)
     if s.compile and device.type == "cpu" and not load_updates():
         s = s.with_(compile=False)
@@ -166,6 +167,7 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
             s.normalise,
             s.action_input,
             s.wide,
+            s.encoding,
         )
     return Agent(
         representation,

@@ -5,6 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from anyreward.errors import UserError
 from anyreward.representation.encoding import Encoder
 from anyreward.worlds.spaces import pack
 
@@ -103,3 +104,28 @@ def test_distinct_rows_are_those_of_unique(space: spaces.Space) -> None:
     expected, expected_index = torch.unique(rows, dim=0, return_inverse=True)
     assert torch.equal(distinct, expected)
     assert torch.equal(index, expected_index)
+
+
+def test_radial_basis_functions_are_the_papers_normalised() -> None:
+    """By the formula of the appendix, with the Gaussian's own 2 sigma^2, divided by their sum."""
+    encoder = Encoder(spaces.Box(0.0, 1.0, (2,)), rbf=True)
+    points = np.random.default_rng(0).random((50, 2)).astype(np.float32)
+    line = np.linspace(0, 1, 21)
+    centres = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)  # (441, 2)
+    activation = np.exp(-((points[:, None] - centres) ** 2).sum(-1) / (2 * 0.05**2))
+    encoder.observe(torch.from_numpy(points))  # nothing to normalise
+    assert encoder.width == 441
+    expected = activation / activation.sum(1, keepdims=True)
+    assert encoder(torch.from_numpy(points)).numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_radial_basis_functions_follow_the_bounds() -> None:
+    encoder = Encoder(spaces.Box(np.array([-2.0], dtype=np.float32), np.array([6.0], dtype=np.float32)), rbf=True)
+    assert encoder.width == 21
+    assert encoder(torch.tensor([[-2.0], [2.0], [6.0]])).argmax(1).tolist() == [0, 10, 20]
+
+
+@pytest.mark.parametrize("space", [BOX, spaces.Box(0.0, 1.0, (3,)), spaces.Discrete(4), spaces.Box(0.0, 1.0, (2, 2))])
+def test_radial_basis_functions_need_one_or_two_bounded_numbers(space: spaces.Space[object]) -> None:
+    with pytest.raises(UserError, match="bounded Box of one or two numbers"):
+        Encoder(space, rbf=True)

@@ -46,6 +46,9 @@ class Settings:
     outputs (the paper's way)."""
     wide: int = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
+    encoding: Literal["plain", "rbf"] = "plain"
+    """What F and B see of numbers: themselves (see ``normalise``), or the radial basis functions of the paper's
+    continuous maze, 21 along each of at most two bounded numbers."""
     normalise: bool = True
     """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"

@@ -1,34 +1,43 @@
-"""From packed rows to what the networks see: one-hot for categories, running normalisation for numbers."""
+"""From packed rows to what the networks see: one-hot categories; numbers normalised, or radial basis functions."""
 
 from __future__ import annotations
 
 import math
 
+import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyreward.errors import UserError
 from anyreward.worlds.spaces import Space, leaves
 
 STD_FLOOR = 0.01
 CLIP = 5.0
+RBF_CENTRES = 21
+"""Centres of radial basis functions along each number (Appendix, continuous maze)."""
+RBF_SIGMA = 0.05
+"""Their width, as a share of the number's range."""
 
 
 class Encoder(nn.Module):
     """Encodes packed rows of a space; its running mean and variance are saved with the agent.
 
-    Without normalisation the encoding of a row is `gymnasium.spaces.flatten` of the element.
+    Without normalisation the encoding of a row is `gymnasium.spaces.flatten` of the element. With ``rbf`` it is the
+    activations of a grid of Gaussians over a bounded Box of one or two numbers, their sum one.
     """
 
     count: Tensor
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, space: Space, normalise: bool = True) -> None:
+    def __init__(self, space: Space, normalise: bool = True, rbf: bool = False) -> None:
         super().__init__()
+        self.box = _bounds(space) if rbf else None
         self.leaves = list(leaves(space))
         self.packed = sum(leaf.packed for leaf in self.leaves)
-        self.width = sum(leaf.categories or leaf.packed for leaf in self.leaves)
-        self.normalise = normalise and any(leaf.kind == "number" for leaf in self.leaves)
+        self.width = RBF_CENTRES**self.packed if rbf else sum(leaf.categories or leaf.packed for leaf in self.leaves)
+        self.normalise = normalise and not rbf and any(leaf.kind == "number" for leaf in self.leaves)
         # float64 on purpose: a mean over 10^6 rows in float32 would drift
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(self.packed, dtype=torch.float64))
@@ -92,6 +101,9 @@ class Encoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(n, packed) -> (n, width)."""
+        if self.box is not None:
+            low, high = (torch.tensor(bound, dtype=rows.dtype, device=rows.device) for bound in self.box)
+            return radial_basis((rows - low) / (high - low))
         parts, start = [], 0
         for leaf in self.leaves:
             columns = rows[:, start : start + leaf.packed]
@@ -106,3 +118,22 @@ class Encoder(nn.Module):
                 parts.append(columns)
             start += leaf.packed
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def radial_basis(x: Tensor) -> Tensor:
+    """(n, centres^k) the activations of a grid of Gaussians at points x (n, k) of the unit cube, their sum one.
+
+    A Gaussian in k numbers is a product of k, and so is the sum over the grid: each number is normalised by itself.
+    """
+    centres = torch.linspace(0, 1, RBF_CENTRES, dtype=x.dtype, device=x.device)
+    along = torch.softmax(-(x.unsqueeze(2) - centres).square() / (2 * RBF_SIGMA**2), dim=2)  # (n, k, centres)
+    grid = along[:, 0]
+    for other in along.unbind(1)[1:]:
+        grid = (grid.unsqueeze(2) * other.unsqueeze(1)).flatten(1)
+    return grid
+
+
+def _bounds(space: Space) -> tuple[list[float], list[float]]:
+    if not isinstance(space, gym.spaces.Box) or space.shape not in ((1,), (2,)) or not space.is_bounded():
+        raise UserError(f"encoding is 'rbf', which is for a bounded Box of one or two numbers; got {space}.")
+    return np.asarray(space.low, dtype=float).tolist(), np.asarray(space.high, dtype=float).tolist()

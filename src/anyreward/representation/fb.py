@@ -95,9 +95,11 @@ def make_representation(
     normalise: bool = True,
     action_input: bool = False,
     wide: int = 0,
+    encoding: str = "plain",
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
-    observe, features = Encoder(observation_space, normalise), Encoder(feature_space, normalise)
+    rbf = encoding == "rbf"
+    observe, features = Encoder(observation_space, normalise, rbf), Encoder(feature_space, normalise, rbf)
     F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
     return Representation(observe, features, F, B, actions)

@@ -82,6 +82,11 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
         self.position = np.zeros(2)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What this world changes in either preset: the paper's features."""
+        return {"encoding": "rbf", "steps_per_cycle": 120}
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """What the numbers of an observation are called."""
         return ("x", "y")

@@ -21,6 +21,7 @@ NAMED = {
     "labyrinth": "anyreward/Labyrinth-v0",
     "pillars": "anyreward/Pillars-v0",
     "random-maze": "anyreward/RandomMaze-v0",
+    "continuous-maze": "anyreward/ContinuousMaze-v0",
 }
 """Short names of our own worlds."""
 
@@ -41,6 +42,8 @@ class World:
     make_vector: Callable[[int], VectorEnv[Any, Any, Any]]
     feature_names: tuple[str, ...] | None = None
     feature_table: Array | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What this world changes in either preset."""
     recipe: dict[str, Any] | None = field(default=None)
     """How to open this world again ({"id", "kwargs"}); None for an environment given as an object."""
 
@@ -123,6 +126,10 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
 
 
 def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    table = getattr(env.unwrapped, "feature_table", None)
-    names = getattr(env.unwrapped, "feature_names", None)
-    return {} if table is None else {"feature_table": np.asarray(table), "feature_names": tuple(names or ())}
+    """What an environment of ours says of itself."""
+    table, names = (getattr(env.unwrapped, name, None) for name in ("feature_table", "feature_names"))
+    return {
+        "feature_table": None if table is None else np.asarray(table),
+        "feature_names": tuple(names) if names else None,
+        "settings": dict(getattr(env.unwrapped, "settings", {})),
+    }
