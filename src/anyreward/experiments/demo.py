@@ -18,7 +18,7 @@ from anyreward.rewards.reward import Goal, Reward, goal
 from anyreward.training import train
 from anyreward.worlds.maze import Maze, MazeEnv
 
-UPDATES = 12_000
+UPDATES = 8_000
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ FAST: dict[str, Any] = {
     "learning_rate_decay": 0.5,
     "target_every": 5,
     "target_retention": 0.9,
-    "temperature": 50.0,
+    "temperature": 100.0,
     "layer_norm": True,
     "action_input": True,
     "wide": 2,
