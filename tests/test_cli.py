@@ -71,6 +71,28 @@ def test_train_from_a_drawing_and_a_dataset(capsys: pytest.CaptureFixture[str]) 
     assert "trust" in out
 
 
+def test_a_world_changes_the_presets_unless_told_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "train", "continuous-maze", "--out", "rbf", *TINY)[0] == 0
+    assert ar.load("rbf").settings.encoding == "rbf"
+    assert run(capsys, "train", "anyreward/ContinuousMaze-v0", "--encoding", "plain", "--out", "plain", *TINY)[0] == 0
+    assert ar.load("plain").settings.encoding == "plain"
+    assert ar.load("plain").settings.steps_per_cycle == 120
+
+
+def test_the_suite_at_a_temperature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "train", "four-rooms", "--out", "rooms", *TINY)[0] == 0
+    means = []
+    for temperature in ("0", "1e9"):
+        arguments = ("--suite", "all-rewards", "--rewards", "5", "--temperature", temperature, "--json", "suite.json")
+        assert run(capsys, "evaluate", "rooms", *arguments)[0] == 0
+        means.append(json.loads(Path("suite.json").read_text())["families"]["dense normal"]["mean"])
+    assert means[1] == pytest.approx(0, abs=1e-3)  # the hotter, the more random
+    assert abs(means[0]) > 1e-2
+    code, _, err = run(capsys, "evaluate", "rooms", "--suite", "all-rewards", "--temperature", "-1")
+    assert code == 2
+    assert "--temperature is -1" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

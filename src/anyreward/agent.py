@@ -196,6 +196,23 @@ def _modules(representation: Representation) -> dict[str, torch.nn.Module]:
     return {"F": r.F, "B": r.B, "observation_encoder": r.observation_encoder, "feature_encoder": r.feature_encoder}
 
 
+def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
+    """The networks of some settings, with weights as torch's own generator draws them."""
+    return make_representation(
+        features.observation_space,
+        features.space,
+        features.actions,
+        s.dim,
+        s.hidden,
+        s.layers,
+        s.layer_norm,
+        s.normalise,
+        s.action_input,
+        s.wide,
+        s.encoding,
+    )
+
+
 def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
     """Read an agent folder. ``features`` gives a feature function again, if the agent was trained with one."""
     folder = Path(folder)
@@ -229,19 +246,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Calla
         names=tuple(names) if names else None,
         table=None if table is None else table.numpy(),
     )
-    representation = make_representation(
-        space,
-        fm.space,
-        fm.actions,
-        s.dim,
-        s.hidden,
-        s.layers,
-        s.layer_norm,
-        s.normalise,
-        s.action_input,
-        s.wide,
-        s.encoding,
-    )
+    representation = fresh_representation(fm, s)
     for name, module in _modules(representation).items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})

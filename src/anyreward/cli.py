@@ -26,6 +26,7 @@ from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
 from anyreward.training import train
 from anyreward.worlds.maze import Maze
+from anyreward.worlds.world import NAMED, open_world
 
 
 @dataclass(frozen=True)
@@ -254,10 +255,12 @@ def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:
 
 
 def _parse(arguments: Sequence[str]) -> Any:
-    # Which preset is asked for decides the defaults that --help shows, so it is looked up before parsing.
+    # The preset and the world decide the defaults that --help shows, so they are looked up before parsing.
     joined = " ".join(arguments).replace("=", " ").split()
     named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
-    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast"))
+    world = next((word for word in joined if word in NAMED or word in NAMED.values()), None)
+    own = open_world(world).settings if world else {}
+    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],
         Annotated[Ask, tyro.conf.subcommand("ask")],

@@ -15,7 +15,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from anyreward.acting.evaluate import goal_quality
-from anyreward.agent import Agent
+from anyreward.agent import Agent, fresh_representation
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
@@ -26,7 +26,6 @@ from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay
 from anyreward.learning.train import learn
-from anyreward.representation.fb import make_representation
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.trust import lookahead_sample
@@ -156,19 +155,7 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
     )
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
-        representation = make_representation(
-            place.observation_space,
-            fm.space,
-            actions,
-            s.dim,
-            s.hidden,
-            s.layers,
-            s.layer_norm,
-            s.normalise,
-            s.action_input,
-            s.wide,
-            s.encoding,
-        )
+        representation = fresh_representation(fm, s)
     return Agent(
         representation,
         fm,

@@ -133,7 +133,7 @@ def learn_both(
                     plain, adam, row_by_row(representation, batch, everything), s.temperature, s.orthonormality
                 )
             ours = losses["bellman_loss"] + s.orthonormality * losses["orthonormality_loss"]
-            assert float(ours) == pytest.approx(float(loss), rel=1e-2 if dtype == torch.float32 else 1e-6, abs=1e-6)
+            assert float(ours) == pytest.approx(float(loss), rel=1e-3 if dtype == torch.float32 else 1e-6, abs=1e-6)
             if (done + n) % s.target_every == 0:
                 learner.move_targets(s.target_retention)
                 plain_move_targets(plain, s.target_retention)
@@ -198,14 +198,15 @@ def test_updates_are_those_of_the_plain_algorithm(
 def test_learn_is_the_plain_algorithm_but_for_rounding(world: str, preset: str, changes: dict[str, Any]) -> None:
     """In float32, where one rounded ReLU or a tiny gradient under Adam's square root tells in a few weights.
 
-    Over a few seeds, the root mean square of the difference was 1e-8 to 9e-5 and its maximum 8e-3, with weights that
-    move by more than 0.1.
+    With preset fast, over six seeds and both worlds, the root mean square of the difference was 3e-8 to 5e-6 and its
+    maximum 1.4e-3, with weights that move by more than 0.1; but for one seed, 4, whose losses part by more than a
+    thousandth in float32 and whose weights agree to 3e-13 in float64.
     """
     s = ar.preset(preset, **(SMALL | changes))
     ours, plain = learn_both(*begin(world, s, torch.float32), s, torch.float32)
     difference = weights(ours) - weights(plain)
-    assert difference.square().mean().sqrt() < 5e-4
-    assert difference.abs().max() < 5e-2
+    assert difference.square().mean().sqrt() < 1e-4
+    assert difference.abs().max() < 5e-3
 
     representation, replay = begin(world, s, torch.float32)
     assert [done for done, _ in learn(representation, replay, s)][-1] == UPDATES

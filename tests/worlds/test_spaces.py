@@ -100,6 +100,19 @@ def test_a_box_of_truth_values_survives_json() -> None:
     assert (again.shape, again.dtype) == (space.shape, space.dtype)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (84, 84), np.uint8),
+        spaces.Box(np.array([-1, 0], np.float32), np.array([1, 3], np.float32)),
+        spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Dict({"goal": spaces.Box(-1, 1, (3,), np.float64)}),
+    ],
+)
+def test_bounds_survive_json(space: gym.Space[Any]) -> None:
+    assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
+
+
 def test_packing_by_hand() -> None:
     space = spaces.Dict(
         {"a": spaces.Discrete(3, start=5), "b": spaces.Tuple([spaces.Box(0, 9, (2,)), spaces.MultiBinary(1)])}

@@ -128,7 +128,7 @@ def take(space: Space, batch: Any, index: Any) -> Any:
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    """What `pack` needs of a space, as JSON (the bounds of a Box are not kept)."""
+    """A space as JSON. The bounds of a Box are kept where all of them are finite, and otherwise none."""
     match space:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -137,7 +137,11 @@ def space_to_json(space: Space) -> dict[str, Any]:
         case spaces.MultiBinary():
             return {"type": "MultiBinary", "shape": list(space.shape)}
         case spaces.Box():
-            return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+            data: dict[str, Any] = {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+            if space.is_bounded() and space.dtype is not None and space.dtype.kind != "b":
+                for name, bound in (("low", space.low), ("high", space.high)):
+                    data[name] = bound.flat[0].item() if (bound == bound.flat[0]).all() else bound.tolist()
+            return data
         case spaces.Tuple():
             return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
         case spaces.Dict():
@@ -158,8 +162,12 @@ def space_from_json(data: dict[str, Any]) -> Space:
             dtype = np.dtype(data["dtype"])
             if dtype.kind == "b":
                 return spaces.Box(0, 1, shape=tuple(data["shape"]), dtype=dtype.type)
-            low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            return spaces.Box(low, high, shape=tuple(data["shape"]), dtype=dtype.type)
+            widest = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = (
+                np.full(data["shape"], data.get(name, bound), dtype)
+                for name, bound in zip(("low", "high"), widest, strict=True)
+            )
+            return spaces.Box(low, high, dtype=dtype.type)
         case "Tuple":
             return spaces.Tuple([space_from_json(part) for part in data["spaces"]])
         case "Dict":
