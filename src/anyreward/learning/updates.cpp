@@ -85,9 +85,8 @@ void first_layer_back(const Layer& layer, const Tensor& x, const std::optional<T
   for (int64_t k = 0; k < x.size(1); ++k) looked_up.index_add_(0, x.select(1, k), dy);
 }
 
-// (n, hidden) what the last layer sees.
-Tensor trunk(const Network& layers, const Tensor& x, const std::optional<Tensor>& z, double eps, Tape* tape) {
-  Tensor h = first_layer(layers[0], x, z);
+// (n, hidden) what the last layer sees, from what the first layer gives.
+Tensor trunk(const Network& layers, Tensor h, double eps, Tape* tape) {
   for (size_t l = 0;; ++l) {
     const Layer& layer = layers[l];
     if (layer.scale.defined()) {
@@ -102,7 +101,8 @@ Tensor trunk(const Network& layers, const Tensor& x, const std::optional<Tensor>
   }
 }
 
-void trunk_back(const Network& layers, const Tensor& x, const std::optional<Tensor>& z, const Tape& tape, Tensor dh) {
+// The derivative for what the first layer gives.
+Tensor trunk_back(const Network& layers, const Tape& tape, Tensor dh) {
   size_t norms = tape.before.size();
   for (size_t l = layers.size() - 2;; --l) {
     const Layer& layer = layers[l];
@@ -116,7 +116,7 @@ void trunk_back(const Network& layers, const Tensor& x, const std::optional<Tens
       layer.dshift.copy_(dshift);
       dy = dx;
     }
-    if (l == 0) return first_layer_back(layer, x, z, dy);
+    if (l == 0) return dy;
     Tensor dweight = layer.dweight, dbias = layer.dbias;
     at::mm_out(dweight, tape.hidden[l - 1].t(), dy);
     at::sum_out(dbias, dy, 0);
@@ -139,12 +139,45 @@ Tensor taken(const Layer& head, const Tensor& h, at::IntArrayRef counts) {
   return at::cat(parts);
 }
 
-// The observations with their actions, where these are an input of F (`Forward.pair`): shifted columns, or a block.
-Tensor pair(const Tensor& x, const Tensor& actions, int64_t width, int64_t blocks) {
-  if (columns(x)) return x + actions.unsqueeze(1) * width;
-  Tensor padded = at::zeros({x.size(0), blocks, width}, x.options());
-  padded.scatter_(1, actions.view({-1, 1, 1}).expand({-1, 1, width}), x.unsqueeze(1));
-  return padded.flatten(1);
+// Where the action is an input of F, it has weights of its own for the observation and shares those for z. These are
+// `input_layer_of_actions`, for every action of every row, and `_input_by_action`, for the actions taken.
+Tensor first_of_all(const Layer& layer, const Tensor& x, const Tensor& z, int64_t actions) {
+  int64_t n = x.size(0), width = (layer.weight.size(0) - z.size(1)) / actions;
+  Tensor of_x = layer.weight.narrow(0, 0, actions * width), y;
+  Tensor of_z = at::addmm(layer.bias, z, layer.weight.narrow(0, actions * width, z.size(1)));
+  if (columns(x)) {
+    Tensor starts = at::arange(actions, x.options()).mul_(width);
+    for (int64_t k = 0; k < x.size(1); ++k) {
+      Tensor rows = of_x.index_select(0, (x.select(1, k).unsqueeze(1) + starts).flatten());
+      y = y.defined() ? y.add_(rows) : rows;
+    }
+    y = y.view({n, actions, -1}).add_(of_z.unsqueeze(1));
+  } else {
+    y = at::bmm(x.unsqueeze(0).expand({actions, n, width}), of_x.view({actions, width, -1})).transpose(0, 1);
+    y = y + of_z.unsqueeze(1);
+  }
+  return y.reshape({n * actions, -1});
+}
+
+Tensor first_taken(const Layer& layer, const Tensor& x, const Tensor& z, const Tensor& taken, at::IntArrayRef counts) {
+  int64_t width = (layer.weight.size(0) - z.size(1)) / counts.size();
+  if (columns(x)) return first_layer(layer, x + taken.unsqueeze(1) * width, z);
+  auto xs = x.split_with_sizes(counts), weights = layer.weight.narrow(0, 0, counts.size() * width).chunk(counts.size());
+  vector<Tensor> parts;
+  for (size_t a = 0; a < counts.size(); ++a) parts.push_back(xs[a].mm(weights[a]));
+  return at::cat(parts).add_(layer.bias).addmm_(z, layer.weight.narrow(0, counts.size() * width, z.size(1)));
+}
+
+void first_taken_back(const Layer& layer, const Tensor& x, const Tensor& z, const Tensor& taken, at::IntArrayRef counts,
+                      const Tensor& dy) {
+  int64_t width = (layer.weight.size(0) - z.size(1)) / counts.size();
+  if (columns(x)) return first_layer_back(layer, x + taken.unsqueeze(1) * width, z, dy);
+  auto xs = x.split_with_sizes(counts), dys = dy.split_with_sizes(counts);
+  auto dweights = layer.dweight.narrow(0, 0, counts.size() * width).chunk(counts.size());
+  for (size_t a = 0; a < counts.size(); ++a) at::mm_out(dweights[a], xs[a].t(), dys[a]);
+  Tensor below = layer.dweight.narrow(0, counts.size() * width, z.size(1)), dbias = layer.dbias;
+  at::mm_out(below, z.t(), dy);
+  at::sum_out(dbias, dy, 0);
 }
 
 Tensor taken_back(const Layer& head, const Tensor& h, at::IntArrayRef counts, const Tensor& dvalue) {
@@ -266,13 +299,11 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   Network net_B = network(B, dB), still_B = network(B_target, {});
   vector<Network> net_F = parts(network(F, dF), deep), still_F = parts(network(F_target, {}), deep);
   bool shared = g.stride(0) == 0;  // categories: all minibatches refer to the same features
-  int64_t width = (net_F[0][0].weight.size(0) - z.size(2)) / (action_input ? actions : 1);  // of an observation
-  Tensor every_action = at::arange(actions, counts.options());
   Mailbox Fs(n), Bs(n), F_nexts(n);
   Tensor B_targets = [&] {
     c10::InferenceMode guard;
     Tensor rows = g.narrow(1, m - k, k);
-    Tensor h = trunk(still_B, shared ? rows[0] : rows.flatten(0, 1), std::nullopt, eps, nullptr);
+    Tensor h = trunk(still_B, first_layer(still_B[0], shared ? rows[0] : rows.flatten(0, 1), std::nullopt), eps, nullptr);
     Tensor B = at::addmm(still_B.back().bias, h, still_B.back().weight);
     return shared ? B.unsqueeze(0).expand({n, k, -1}) : B.view({n, k, -1});
   }();
@@ -283,14 +314,11 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   auto help = [&] {
     int64_t i = begun.load() < n ? begun.fetch_add(1) : n;
     if (i >= n) return std::this_thread::yield();
-    Tensor seen = next_x[i], shown = shown_z[i];
-    if (action_input) {
-      seen = pair(seen.repeat_interleave(actions, 0), every_action.repeat(seen.size(0)), width, actions);
-      shown = shown.repeat_interleave(actions, 0);
-    }
     Tensor next;
     for (const Network& net : still_F) {
-      Tensor h = trunk(net, seen, shown, eps, nullptr);
+      Tensor h = action_input ? first_of_all(net[0], next_x[i], shown_z[i], actions)
+                              : first_layer(net[0], next_x[i], shown_z[i]);
+      h = trunk(net, h, eps, nullptr);
       next = next.defined() ? next.addmm_(h, net.back().weight).add_(net.back().bias)
                             : at::addmm(net.back().bias, h, net.back().weight);
     }
@@ -306,16 +334,15 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   };
   vector<vector<Tape>> tapes_F(n, vector<Tape>(net_F.size()));
   vector<Tape> tapes_B(n);
-  vector<Tensor> seen_F;
-  for (int64_t i = 0; i < n; ++i)
-    seen_F.push_back(action_input ? pair(x[i], taken_actions[i], width, actions) : x[i]);
   auto forward_F = [&](int64_t i) {
     Tensor row = counts[i].contiguous(), value;
+    at::IntArrayRef sizes{row.data_ptr<int64_t>(), (size_t)actions};
     for (size_t p = 0; p < net_F.size(); ++p) {
       const Network& net = net_F[p];
-      Tensor h = trunk(net, seen_F[i], shown_z[i], eps, &tapes_F[i][p]);
-      Tensor part = action_input ? at::addmm(net.back().bias, h, net.back().weight)
-                                 : taken(net.back(), h, {row.data_ptr<int64_t>(), (size_t)actions});
+      Tensor h = action_input ? first_taken(net[0], x[i], shown_z[i], taken_actions[i], sizes)
+                              : first_layer(net[0], x[i], shown_z[i]);
+      h = trunk(net, h, eps, &tapes_F[i][p]);
+      Tensor part = action_input ? at::addmm(net.back().bias, h, net.back().weight) : taken(net.back(), h, sizes);
       value = value.defined() ? value.add_(part) : part;
     }
     Fs.put(i, value);
@@ -323,23 +350,28 @@ vector<Tensor> updates(vector<Tensor> F, vector<Tensor> dF, vector<Tensor> F_tar
   auto backward_F = [&](int64_t i) {
     Tensor dvalue = gradient_F(Fs[i], Bs[i], here[i], second[i], F_nexts[i], B_targets[i]);
     Tensor row = counts[i].contiguous();
+    at::IntArrayRef sizes{row.data_ptr<int64_t>(), (size_t)actions};
     for (size_t p = 0; p < net_F.size(); ++p) {
       const Network& net = net_F[p];
       const Tensor& h = tapes_F[i][p].hidden.back();
-      Tensor dh = action_input ? last_back(net.back(), h, dvalue)
-                               : taken_back(net.back(), h, {row.data_ptr<int64_t>(), (size_t)actions}, dvalue);
-      trunk_back(net, seen_F[i], shown_z[i], tapes_F[i][p], dh);
+      Tensor dh = action_input ? last_back(net.back(), h, dvalue) : taken_back(net.back(), h, sizes, dvalue);
+      Tensor dy = trunk_back(net, tapes_F[i][p], dh);
+      if (action_input)
+        first_taken_back(net[0], x[i], shown_z[i], taken_actions[i], sizes, dy);
+      else
+        first_layer_back(net[0], x[i], shown_z[i], dy);
     }
     adam_step(adam_F, learning_rates[i]);
     tapes_F[i].clear();
   };
   auto forward_B = [&](int64_t i) {
-    Tensor h = trunk(net_B, g[i], std::nullopt, eps, &tapes_B[i]);
+    Tensor h = trunk(net_B, first_layer(net_B[0], g[i], std::nullopt), eps, &tapes_B[i]);
     Bs.put(i, at::addmm(net_B.back().bias, h, net_B.back().weight));
   };
   auto backward_B = [&](int64_t i) {
     Tensor dvalue = gradient_B(Fs[i], Bs[i], here[i], first[i], second[i], F_nexts[i], B_targets[i], orthonormality);
-    trunk_back(net_B, g[i], std::nullopt, tapes_B[i], last_back(net_B.back(), tapes_B[i].hidden.back(), dvalue));
+    Tensor dh = last_back(net_B.back(), tapes_B[i].hidden.back(), dvalue);
+    first_layer_back(net_B[0], g[i], std::nullopt, trunk_back(net_B, tapes_B[i], dh));
     adam_step(adam_B, learning_rates[i]);
     tapes_B[i] = Tape();
   };

@@ -57,11 +57,18 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
 def _taken_of(net: nn.Sequential, F: Forward) -> RunForward:
     """`forward_taken` of one of the networks whose sum F is."""
     first, *others, last = net
-    trunk: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
+    trunk: list[Layer] = [_layer(layer) for layer in others]
     if F.action_input:
-        whole = [*trunk, _layer(last)]
-        return lambda x, z, actions, counts: _chain(whole, (F.pair(x, actions), z))
+        of_pairs, of_blocks = _input(first), _input_by_action(first, F.actions)
+
+        def run_input(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
+            if x.dtype == torch.int64 or not counts:
+                return _chain([of_pairs, *trunk, _layer(last)], (F.pair(x, actions), z))
+            return _chain([of_blocks, *trunk, _layer(last)], (x, z, counts))
+
+        return run_input
     head = _head(last, F.actions, F.dim)
+    trunk = [_input(first), *trunk]
 
     def run(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
         h, back_trunk = _chain(trunk, (x, z))
@@ -164,6 +171,29 @@ def _input(layer: nn.Module) -> Layer:
             torch.sum(dy, 0, out=dbias)
 
         return y, back_columns
+
+    return run
+
+
+def _input_by_action(layer: nn.Module, actions: int) -> Layer:
+    """The first layer on (x, z, counts) where the action is an input and rows are in the order of their actions."""
+    assert isinstance(layer, nn.Linear)
+    weight, bias, dweight, dbias = _by_input(layer)
+
+    def run(inputs: tuple[Tensor, Tensor, Sequence[int]]) -> tuple[Tensor, PullBack]:
+        x, z, counts = inputs
+        width = actions * x.shape[1]
+        xs, weights = x.split_with_sizes(counts), weight[:width].chunk(actions)
+        y = torch.cat([torch.mm(rows, own) for rows, own in zip(xs, weights, strict=True)])
+
+        def back(dy: Tensor) -> None:
+            blocks = zip(xs, dy.split_with_sizes(counts), dweight[:width].chunk(actions), strict=True)
+            for rows, drows, own in blocks:
+                torch.mm(rows.T, drows, out=own)
+            torch.mm(z.T, dy, out=dweight[width:])
+            torch.sum(dy, 0, out=dbias)
+
+        return y.add_(bias).addmm_(z, weight[width:]), back
 
     return run
 

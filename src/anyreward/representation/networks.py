@@ -39,6 +39,21 @@ def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
     return looked_up.sum(1) + beside
 
 
+def input_layer_of_actions(layer: nn.Linear, x: Tensor, z: Tensor, actions: int) -> Tensor:
+    """(n A, hidden) the first layer for every action of every row, where the action is an input beside x.
+
+    Each action has weights of its own for x and shares those for z: z (n, d), or (1, d) for all rows.
+    """
+    weight, width = layer.weight.T, (layer.in_features - z.shape[1]) // actions
+    of_x, of_z = weight[: actions * width], torch.addmm(layer.bias, z, weight[actions * width :])
+    if x.dtype == torch.int64:
+        starts = width * torch.arange(actions, device=x.device)
+        y = nn.functional.embedding(x[:, None] + starts[:, None], of_x).sum(2)  # (n, A, hidden)
+    else:
+        y = torch.bmm(x.expand(actions, -1, -1), of_x.view(actions, width, -1)).transpose(0, 1)
+    return (y + of_z[:, None]).reshape(len(x) * actions, -1)
+
+
 class Forward(nn.Module):
     """F: an encoded observation (n, width), or its columns (n, k), and z (n, d) to one vector an action (n, A, d).
 
@@ -95,11 +110,11 @@ class Forward(nn.Module):
         return blocks.flatten(1)
 
     def _all_actions(self, net: Iterable[nn.Module], x: Tensor, z: Tensor) -> Tensor:
-        if not self.action_input:
-            return _run(net, x, z)
-        every = torch.arange(self.actions, device=x.device).repeat(len(x))
-        x = self.pair(x.repeat_interleave(self.actions, 0), every)
-        return _run(net, x, z if len(z) == 1 else z.repeat_interleave(self.actions, 0))
+        first, *others = net
+        assert isinstance(first, nn.Linear)
+        by_action = self.action_input
+        y = input_layer_of_actions(first, x, z, self.actions) if by_action else input_layer(first, x, z)
+        return _run(others, y)
 
 
 class Backward(nn.Module):
@@ -111,13 +126,12 @@ class Backward(nn.Module):
 
     def forward(self, g: Tensor) -> Tensor:
         """B(g), (n, d)."""
-        return _run(self.net, g)
+        first, *others = self.net
+        assert isinstance(first, nn.Linear)
+        return _run(others, input_layer(first, g))
 
 
-def _run(net: Iterable[nn.Module], x: Tensor, z: Tensor | None = None) -> Tensor:
-    first, *others = net
-    assert isinstance(first, nn.Linear)
-    y = input_layer(first, x, z)
-    for layer in others:
+def _run(layers: Iterable[nn.Module], y: Tensor) -> Tensor:
+    for layer in layers:
         y = layer(y)
     return y
