@@ -28,7 +28,7 @@ from anyreward.rewards.reward import Goal, Reward
 from anyreward.rewards.trust import LookaheadSample, Trust, consistent, represented
 from anyreward.storage.files import read_json, sha256, write_atomically, write_json
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
-from anyreward.worlds.spaces import pack, space_from_json, space_to_json
+from anyreward.worlds.spaces import pack_seen, space_from_json, space_to_json
 from anyreward.worlds.world import World, from_id
 
 FORMAT = 1
@@ -176,7 +176,7 @@ class Agent:
 
     def packed_states(self, mdp: FiniteMDP) -> Tensor:
         """(S, packed) the observation of every state of a finite MDP."""
-        return torch.from_numpy(pack(self.features.observation_space, mdp.observations))
+        return torch.from_numpy(pack_seen(self.features.observation_space, mdp.observations))
 
     def _serialised(self) -> bytes:
         tensors = {"sample.rows": self.sample.rows, "sample.weights": self.sample.weights}
@@ -199,7 +199,7 @@ def _modules(representation: Representation) -> dict[str, torch.nn.Module]:
 def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
     """The networks of some settings, with weights as torch's own generator draws them."""
     return make_representation(
-        features.observation_space,
+        features.seen_space,
         features.space,
         features.actions,
         s.dim,

@@ -20,6 +20,7 @@ from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
@@ -82,7 +83,14 @@ def train(
     agent, device = untrained(place, s, features), open_device(s.device)
     if s.compile and device.type == "cpu" and not load_updates():
         s = s.with_(compile=False)
-    replay = Replay(s.replay_size, device)
+    frames = None
+    image = agent.representation.observation_encoder.image
+    if image:
+        each = place.frames_per_step if isinstance(place, World) else image[0]
+        held = s.replay_size if isinstance(place, World) else len(place.actions)
+        check_memory(held, each or image[0], image[1] * image[2], s.replay_file)
+        frames = Frames(image, s.replay_file or None)
+    replay = Replay(s.replay_size, device, frames)
 
     def finish(done: int) -> Agent:
         agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
@@ -111,7 +119,7 @@ def train(
                 mdp = finite_mdp(place.make(), s.gamma, MOST_STATES)
             collector = Collector(env, agent.features, s.seed)
         else:
-            replay = Replay(max(s.replay_size, len(place.actions)), device)  # data that is given is used whole
+            replay = Replay(max(s.replay_size, len(place.actions)), device, frames)  # data that is given is used whole
             replay.add(place.transitions(agent.features))
         log = None
         if out is not None:

@@ -108,7 +108,7 @@ def test_distinct_rows_are_those_of_unique(space: spaces.Space) -> None:
 
 def test_radial_basis_functions_are_the_papers_normalised() -> None:
     """By the formula of the appendix, with the Gaussian's own 2 sigma^2, divided by their sum."""
-    encoder = Encoder(spaces.Box(0.0, 1.0, (2,)), rbf=True)
+    encoder = Encoder(spaces.Box(0.0, 1.0, (2,)), encoding="rbf")
     points = np.random.default_rng(0).random((50, 2)).astype(np.float32)
     line = np.linspace(0, 1, 21)
     centres = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)  # (441, 2)
@@ -120,7 +120,7 @@ def test_radial_basis_functions_are_the_papers_normalised() -> None:
 
 
 def test_radial_basis_functions_follow_the_bounds() -> None:
-    encoder = Encoder(spaces.Box(np.array([-2.0], dtype=np.float32), np.array([6.0], dtype=np.float32)), rbf=True)
+    encoder = Encoder(spaces.Box(np.array([-2.0], dtype=np.float32), np.array([6.0], dtype=np.float32)), encoding="rbf")
     assert encoder.width == 21
     assert encoder(torch.tensor([[-2.0], [2.0], [6.0]])).argmax(1).tolist() == [0, 10, 20]
 
@@ -128,4 +128,4 @@ def test_radial_basis_functions_follow_the_bounds() -> None:
 @pytest.mark.parametrize("space", [BOX, spaces.Box(0.0, 1.0, (3,)), spaces.Discrete(4), spaces.Box(0.0, 1.0, (2, 2))])
 def test_radial_basis_functions_need_one_or_two_bounded_numbers(space: spaces.Space[object]) -> None:
     with pytest.raises(UserError, match="bounded Box of one or two numbers"):
-        Encoder(space, rbf=True)
+        Encoder(space, encoding="rbf")

@@ -14,7 +14,7 @@ from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
 from anyreward.theory.finite_mdp import FiniteMDP
-from anyreward.worlds.spaces import pack
+from anyreward.worlds.spaces import pack_seen
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,7 @@ def policy_tables(
 
 def state_features(mdp: FiniteMDP, features: FeatureMap) -> Tensor:
     """(S, A, packed features) phi(s, a) of every state and action."""
-    packed = pack(features.observation_space, mdp.observations)
+    packed = pack_seen(features.observation_space, mdp.observations)
     by_action = [
         features.of(mdp.observations, packed, np.full(mdp.states, a, dtype=np.int64)) for a in range(mdp.actions)
     ]
@@ -96,6 +96,6 @@ def goal_quality(
     goals = mdp.live if goals is None else goals
     rows = state_features(mdp, features)[goals]  # (n, A, packed)
     B = representation.backward_map(rows.flatten(0, 1)).view(len(goals), mdp.actions, -1)
-    observations = torch.from_numpy(pack(features.observation_space, mdp.observations))
+    observations = torch.from_numpy(pack_seen(features.observation_space, mdp.observations))
     pi = policy_tables(representation, observations, B.mean(1), temperature=temperature)
     return score_policies(mdp, pi, mdp.on_states(np.eye(mdp.states)[goals]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.rewards.trust import Trust
-from anyreward.worlds.spaces import Space, as_batch, is_single, pack
+from anyreward.worlds.spaces import Space, as_batch, is_single, pack_seen
 
 Array = np.ndarray[Any, Any]
 
@@ -124,7 +124,7 @@ class Policy:
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
         single = is_single(self.observation_space, observations)
         batch = as_batch(self.observation_space, observations) if single else observations
-        packed = torch.from_numpy(pack(self.observation_space, batch))
+        packed = torch.from_numpy(pack_seen(self.observation_space, batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
         return single, self.representation.q(packed, self.z)

@@ -13,7 +13,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
-from anyreward.worlds.spaces import as_batch, pack, take
+from anyreward.worlds.spaces import as_batch, pack_seen, take
 from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +87,7 @@ class Collector:
         return tuple(np.array(column[keep]) for column in rows)
 
     def _pack(self, observations: Any) -> Array:
-        packed = pack(self._env.single_observation_space, observations)
+        packed = pack_seen(self._env.single_observation_space, observations)
         if not np.isfinite(packed).all():
             raise UserError("The environment returned an observation with NaN or infinity; training cannot use it.")
         return packed
@@ -96,4 +96,4 @@ class Collector:
         """The packed last observation of environment i, which Gymnasium hands over beside the reset one."""
         space = self._env.single_observation_space
         element = final[i] if isinstance(final, np.ndarray) else take(space, final, i)
-        return pack(space, as_batch(space, element))
+        return pack_seen(space, as_batch(space, element))

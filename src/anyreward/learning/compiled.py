@@ -31,11 +31,13 @@ def compiled_updates(
 
     With ``two_threads`` F and B learn on a thread each, and each of the two uses as many threads as PyTorch is set to.
     """
-    if not (isinstance(F, Forward) and isinstance(B, Backward)) or learner.averages or learner.bfloat16:
+    ours = isinstance(F, Forward) and F.eyes is None and isinstance(B, Backward)
+    if not ours or learner.averages or learner.bfloat16:
         raise UserError(
-            "compile is on, but on a CPU only minibatches (not pairs='average'), float32 (not bfloat16) and the "
-            "networks of `make_representation` are compiled. Turn compile off, or change those."
+            "compile is on, but on a CPU only minibatches (not pairs='average'), float32 (not bfloat16) and the fully "
+            "connected networks of `make_representation` (not images) are compiled. Turn compile off, or change those."
         )
+    assert isinstance(F, Forward)
     if not load_updates():
         raise UserError("compile is on, but the updates could not be compiled; see the warning. Turn compile off.")
     optimiser, size = learner.optimiser, sum(p.numel() for p in F.parameters())

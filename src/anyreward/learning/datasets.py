@@ -14,7 +14,7 @@ import torch
 from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
-from anyreward.worlds.spaces import Space, pack, take
+from anyreward.worlds.spaces import Space, pack_seen, take
 from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
@@ -43,12 +43,12 @@ class Dataset:
 
     def transitions(self, features: FeatureMap) -> Transitions:
         """The packed transitions, with phi(s, a)."""
-        packed = pack(self.observation_space, self.observations)
+        packed = pack_seen(self.observation_space, self.observations)
         actions = self.actions - discrete_actions(self.action_space).start
         rows = (
             packed,
             actions.astype(np.int64),
-            pack(self.observation_space, self.next_observations),
+            pack_seen(self.observation_space, self.next_observations),
             self.terminated.astype(bool),
             features.of(self.observations, packed, actions),
         )

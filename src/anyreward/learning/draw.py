@@ -62,7 +62,7 @@ def draw(
     # Rows in the order of their actions let F's last layer work on the rows of one action at a time.
     actions, order = held.actions[index].sort(1)
     counts = _counts(actions, representation.actions)
-    rows = held.at(index.gather(1, order).flatten())
+    rows = replay.at(index.gather(1, order).flatten())
     observe, encoder = representation.observation_encoder, representation.feature_encoder
     shared = encoder.categorical
     if known is not None:

@@ -31,6 +31,13 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
         return sum(map(sum, sizes)), sum(part[0] for part in sizes)
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
+    if isinstance(F, Forward) and F.eyes is not None:  # each weight of a convolution meets every place of its output
+        side, places = F.eyes.image[1], []
+        for conv in (m for m in F.eyes.modules() if isinstance(m, nn.Conv2d)):
+            side = (side - conv.kernel_size[0]) // conv.stride[0] + 1
+            places.append(conv.weight.numel() * side * side)
+        all_F += sum(places)
+        first_F = places[0]
     passes = F.actions if isinstance(F, Forward) and F.action_input else 1  # of the target, which sees every action
     networks = b * (3 * all_F - first_F) + passes * b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
     pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two

@@ -46,9 +46,9 @@ class Settings:
     outputs (the paper's way)."""
     wide: int = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
-    encoding: Literal["plain", "rbf"] = "plain"
-    """What F and B see of numbers: themselves (see ``normalise``), or the radial basis functions of the paper's
-    continuous maze, 21 along each of at most two bounded numbers."""
+    encoding: Literal["plain", "unit", "rbf"] = "plain"
+    """What F and B see of numbers: themselves (see ``normalise``); bounded ones scaled to 0 to 1; or the radial basis
+    functions of the paper's continuous maze, 21 along each of at most two bounded numbers."""
     normalise: bool = True
     """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
     z_sampling: Literal["cauchy", "sphere", "mixture"] = "cauchy"
@@ -87,6 +87,8 @@ class Settings:
     """Gradient updates in each cycle."""
     replay_size: int = 1_000_000
     """Transitions that the replay keeps; older ones make room."""
+    replay_file: str = ""
+    """Images only: keep the replay's frames in this file, new and removed at the end, instead of in memory."""
     feature_sample: int = 20_000
     """Features of the training distribution kept with the agent (all distinct ones where features are categories)."""
     evaluate_every: int = 1_000

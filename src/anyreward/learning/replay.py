@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.frames import Frames
 
 
 class Transitions(NamedTuple):
@@ -30,10 +31,14 @@ class Transitions(NamedTuple):
 
 
 class Replay:
-    """A ring of the last ``capacity`` transitions; memory is taken as it fills."""
+    """A ring of the last ``capacity`` transitions; memory is taken as it fills.
 
-    def __init__(self, capacity: int, device: torch.device | str = "cpu") -> None:
+    Where observations are images, ``frames`` keeps them and the ring holds their frames' numbers.
+    """
+
+    def __init__(self, capacity: int, device: torch.device | str = "cpu", frames: Frames | None = None) -> None:
         self.capacity = capacity
+        self.frames = frames
         self.device = torch.device(device)
         self.size = 0
         self.added = 0
@@ -44,10 +49,20 @@ class Replay:
 
     @property
     def transitions(self) -> Transitions:
-        """All transitions held, oldest first until the ring wraps around."""
+        """All transitions held, oldest first until the ring wraps around; of images, the numbers of their frames."""
         if self._columns is None:
             raise UserError("The replay is empty: collect transitions or load a dataset first.")
         return Transitions(*(column[: self.size] for column in self._columns))
+
+    def at(self, index: Tensor) -> Transitions:
+        """The transitions at ``index`` (n,), with their images."""
+        rows = self.transitions.at(index)
+        if self.frames is None:
+            return rows
+        observations, following = (
+            self.frames.of(numbers.cpu()).to(self.device) for numbers in (rows.observations, rows.next_observations)
+        )
+        return rows._replace(observations=observations, next_observations=following)
 
     def add(self, rows: Transitions) -> None:
         """Append rows; once full, the oldest make room."""
@@ -55,9 +70,16 @@ class Replay:
         n = len(rows.actions)
         if n == 0:
             return
+        if self.frames is not None:
+            numbers = self.frames.keep(torch.stack([rows.observations, rows.next_observations], 1).flatten(0, 1))
+            before, after = numbers.view(n, 2, -1).unbind(1)
+            rows = rows._replace(observations=before, next_observations=after)
         self._reserve(rows, self.size + n)
         assert self._columns is not None
         where = (self.added + torch.arange(n, device=self.device)) % self.capacity
+        if self.frames is not None:
+            for old in (self._columns.observations, self._columns.next_observations):
+                self.frames.release(old[where[where < self.size]].cpu())
         for column, new in zip(self._columns, rows, strict=True):
             column[where] = new.to(column)
         self.added += n

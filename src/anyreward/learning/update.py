@@ -203,13 +203,18 @@ def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str)
     start = 0
     for parameter in parameters:
         part = flat[start : start + parameter.numel()].view(_by_input(parameter).shape)
-        setattr(parameter, attribute, _by_input(part))
+        setattr(parameter, attribute, _as_used(part))
         start += parameter.numel()
 
 
 def _by_input(weight: Tensor) -> Tensor:
-    """A weight matrix (outputs, inputs) turned; anything else as it is."""
-    return weight.T if weight.ndim == 2 else weight
+    """As it lies in memory: a weight matrix (outputs, inputs) turned, a convolution's with its channels last."""
+    return weight.T if weight.ndim == 2 else weight.permute(0, 2, 3, 1) if weight.ndim == 4 else weight
+
+
+def _as_used(stored: Tensor) -> Tensor:
+    """The inverse of `_by_input`."""
+    return stored.permute(0, 3, 1, 2) if stored.ndim == 4 else _by_input(stored)
 
 
 @torch.inference_mode()

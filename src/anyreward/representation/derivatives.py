@@ -2,7 +2,7 @@
 
 For our own networks the chain rule is written out, each layer beside its derivative. It computes what autograd would,
 with less: F's last layer only for the actions taken, gradients written where the optimiser reads them, no graph to
-build and walk, and every view of the parameters made once. Any other module goes through autograd.
+build and walk, and every view of the parameters made once. Convolutions and any other module go through autograd.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
     def for_all(x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> tuple[Tensor, PullBack]:
         return _by_autograd(F, lambda: taken(F(x, z), actions), bfloat16)
 
-    if not isinstance(F, Forward) or bfloat16:
+    if not isinstance(F, Forward) or F.eyes is not None or bfloat16:
         return for_all
     sums = [_taken_of(part, F) for part in F.parts]
 

@@ -1,4 +1,4 @@
-"""From packed rows to what the networks see: one-hot categories; numbers normalised, or radial basis functions."""
+"""From packed rows to what the networks see: one-hot categories; numbers normalised, scaled, or by radial basis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anyreward.errors import UserError
-from anyreward.worlds.spaces import Space, leaves
+from anyreward.worlds.spaces import Space, image_shape, leaves
 
 STD_FLOOR = 0.01
 CLIP = 5.0
@@ -23,21 +23,28 @@ RBF_SIGMA = 0.05
 class Encoder(nn.Module):
     """Encodes packed rows of a space; its running mean and variance are saved with the agent.
 
-    Without normalisation the encoding of a row is `gymnasium.spaces.flatten` of the element. With ``rbf`` it is the
-    activations of a grid of Gaussians over a bounded Box of one or two numbers, their sum one.
+    Without normalisation the "plain" encoding of a row is `gymnasium.spaces.flatten` of the element. Of a bounded Box,
+    "unit" takes each number from 0 to 1, and "rbf" the activations of a grid of Gaussians, their sum one. Images are
+    seen as they are, by convolutions that scale them.
     """
 
     count: Tensor
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, space: Space, normalise: bool = True, rbf: bool = False) -> None:
+    def __init__(self, space: Space, normalise: bool = True, encoding: str = "plain") -> None:
         super().__init__()
-        self.box = _bounds(space) if rbf else None
+        self.image = image_shape(space)
         self.leaves = list(leaves(space))
+        if self.image:
+            encoding = "plain"
+        self.rbf = encoding == "rbf"
+        self.box = _bounds(space, encoding) if encoding != "plain" else None
         self.packed = sum(leaf.packed for leaf in self.leaves)
-        self.width = RBF_CENTRES**self.packed if rbf else sum(leaf.categories or leaf.packed for leaf in self.leaves)
-        self.normalise = normalise and not rbf and any(leaf.kind == "number" for leaf in self.leaves)
+        self.width = (
+            RBF_CENTRES**self.packed if self.rbf else sum(leaf.categories or leaf.packed for leaf in self.leaves)
+        )
+        self.normalise = normalise and self.box is None and any(leaf.kind == "number" for leaf in self.leaves)
         # float64 on purpose: a mean over 10^6 rows in float32 would drift
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(self.packed, dtype=torch.float64))
@@ -60,6 +67,8 @@ class Encoder(nn.Module):
 
     def compact(self, rows: Tensor) -> Tensor:
         """What our networks take with the least work: `columns` where that is all, else the encoding itself."""
+        if self.image:
+            return rows
         encoded: Tensor = self.columns(rows) if self.one_hot else self(rows)
         return encoded
 
@@ -103,7 +112,8 @@ class Encoder(nn.Module):
         """(n, packed) -> (n, width)."""
         if self.box is not None:
             low, high = (torch.tensor(bound, dtype=rows.dtype, device=rows.device) for bound in self.box)
-            return radial_basis((rows - low) / (high - low))
+            unit = (rows - low) / (high - low)
+            return radial_basis(unit) if self.rbf else unit
         parts, start = [], 0
         for leaf in self.leaves:
             columns = rows[:, start : start + leaf.packed]
@@ -115,7 +125,7 @@ class Encoder(nn.Module):
                 std = variance.sqrt().clamp_min(STD_FLOOR)
                 parts.append(((columns - mean) / std).clamp(-CLIP, CLIP).to(rows.dtype))
             else:
-                parts.append(columns)
+                parts.append(columns / 255 if leaf.kind == "pixels" else columns)
             start += leaf.packed
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
@@ -133,7 +143,9 @@ def radial_basis(x: Tensor) -> Tensor:
     return grid
 
 
-def _bounds(space: Space) -> tuple[list[float], list[float]]:
-    if not isinstance(space, gym.spaces.Box) or space.shape not in ((1,), (2,)) or not space.is_bounded():
-        raise UserError(f"encoding is 'rbf', which is for a bounded Box of one or two numbers; got {space}.")
+def _bounds(space: Space, encoding: str) -> tuple[list[float], list[float]]:
+    few = encoding != "rbf" or space.shape in ((1,), (2,))
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1 or not few or not space.is_bounded():
+        numbers = "one or two numbers" if encoding == "rbf" else "numbers"
+        raise UserError(f"encoding is {encoding!r}, which is for a bounded Box of {numbers}; got {space}.")
     return np.asarray(space.low, dtype=float).tolist(), np.asarray(space.high, dtype=float).tolist()

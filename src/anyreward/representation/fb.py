@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from anyreward.errors import UserError
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.latent import preprocess_z
 from anyreward.representation.networks import Backward, Forward
@@ -98,8 +99,12 @@ def make_representation(
     encoding: str = "plain",
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
-    rbf = encoding == "rbf"
-    observe, features = Encoder(observation_space, normalise, rbf), Encoder(feature_space, normalise, rbf)
-    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide)
+    observe, features = (Encoder(space, normalise, encoding) for space in (observation_space, feature_space))
+    if features.image:
+        raise UserError(
+            "B would see whole images, for which it has no network. Give features: a function of the observation, or "
+            "a goal environment whose achieved_goal holds a few numbers."
+        )
+    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide, observe.image)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
     return Representation(observe, features, F, B, actions)

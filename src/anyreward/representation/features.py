@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.worlds.spaces import Space, leaves, pack
+from anyreward.worlds.spaces import Space, leaves, pack, seen_space
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,12 @@ class FeatureMap:
             return self.observation_space["achieved_goal"]
         if self.kind == "function":
             return gym.spaces.Box(-np.inf, np.inf, (self.function_width,), np.float32)
-        return self.observation_space
+        return self.seen_space
+
+    @property
+    def seen_space(self) -> Space:
+        """The space of what F sees of an observation."""
+        return seen_space(self.observation_space)
 
     @property
     def space(self) -> Space:
@@ -119,5 +124,7 @@ def feature_map(
             "the key 'achieved_goal' (a Gymnasium goal environment). Use 'observation', or give a function."
         )
     if kind == "achieved_goal":
-        names, table = None, None  # they describe the observation
-    return FeatureMap(kind, observation_space, actions, include_action, names=names, table=table)
+        table = None  # it describes the observation
+    fm = FeatureMap(kind, observation_space, actions, include_action, names=names, table=table)
+    width = sum(leaf.packed for leaf in leaves(fm.state_space))
+    return fm if names is None or table is not None or len(names) == width else replace(fm, names=None)

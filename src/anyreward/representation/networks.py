@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from anyreward.errors import UserError
 from anyreward.representation.latent import preprocess_z
 
 
@@ -20,6 +21,41 @@ def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -
         parts.append(nn.ReLU(inplace=True))
     parts.append(nn.Linear(hidden, outputs))
     return nn.Sequential(*parts)
+
+
+class Eyes(nn.Module):
+    """The paper's convolutions: images of bytes (n, frames * height * width) to numbers (n, width).
+
+    Channels come last in memory, which PyTorch's convolutions on a CPU are several times faster with.
+    """
+
+    def __init__(self, image: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.image = image
+        self.net = nn.Sequential(
+            nn.Conv2d(image[0], 32, 8, stride=4),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(inplace=True),
+        )
+        _, height, width = image
+        if min(height, width) < 36:
+            raise UserError(f"Images are {height} x {width}; the convolutions need at least 36 x 36.")
+        self.width = 64 * _cells(height) * _cells(width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """What the three convolutions make of images of bytes, (n, width)."""
+        dtype = next(self.net.parameters()).dtype
+        images = rows.view(-1, *self.image).to(dtype, memory_format=torch.channels_last)
+        seen: Tensor = self.net(images / 255)
+        return seen.flatten(1)
+
+
+def _cells(pixels: int) -> int:
+    """Outputs of the three convolutions along one side."""
+    return ((pixels - 8) // 4 + 1 - 4) // 2 + 1 - 2
 
 
 def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
@@ -59,7 +95,8 @@ class Forward(nn.Module):
 
     The action chooses a block of the last layer's outputs or, with ``action_input``, the weights of the observation in
     the first layer. Then all actions share the rest, and whatever leads to the same place can look the same to it.
-    With ``wide``, a network of one hidden layer, that many times as wide, is added to the deep one.
+    With ``wide``, a network of one hidden layer, that many times as wide, is added to the deep one. Observations that
+    are images (n, bytes), of shape ``image``, go through convolutions first.
     """
 
     def __init__(
@@ -72,8 +109,11 @@ class Forward(nn.Module):
         layer_norm: bool,
         action_input: bool = False,
         wide: int = 0,
+        image: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
+        self.eyes = Eyes(image) if image else None
+        width = self.eyes.width if self.eyes else width
         self.width, self.actions, self.dim, self.action_input = width, actions, dim, action_input
         inputs, outputs = (width * actions, dim) if action_input else (width, actions * dim)
         self.net = mlp(inputs + dim, outputs, hidden, layers, layer_norm)
@@ -86,6 +126,7 @@ class Forward(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of z as `preprocess_z` shows it; the inner product with z uses it raw."""
+        x = self.see(x)
         F = self._all_actions(self.net, x, z)
         for part in self.parts[1:]:
             F = F + self._all_actions(part, x, z)
@@ -93,6 +134,7 @@ class Forward(nn.Module):
 
     def q(self, x: Tensor, z: Tensor) -> Tensor:
         """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d."""
+        x = self.see(x)
         Q = x.new_zeros(len(x), self.actions, dtype=z.dtype)
         for *trunk, last in self.parts:
             assert isinstance(last, nn.Linear)
@@ -100,6 +142,11 @@ class Forward(nn.Module):
             weight = torch.einsum("adh,d->ah", last.weight.view(-1, self.dim, h.shape[1]), z)
             Q += torch.addmm(last.bias.view(-1, self.dim) @ z, h, weight.T).view(len(x), self.actions)
         return Q
+
+    def see(self, x: Tensor) -> Tensor:
+        """What the fully connected layers get: images after the convolutions, anything else as it is."""
+        seen: Tensor = x if self.eyes is None else self.eyes(x)
+        return seen
 
     def pair(self, x: Tensor, actions: Tensor) -> Tensor:
         """What the network sees of observations (n, ...) and actions (n,), where the action is an input."""

@@ -1,6 +1,6 @@
 """The environments, as Gymnasium would have them."""
 
-from anyreward.worlds import continuous_maze, maze
+from anyreward.worlds import continuous_maze, fetch_reach, maze, ms_pacman
 from anyreward.worlds.maze import FOUR_ROOMS, Maze, parse_maze
 from anyreward.worlds.world import World, open_world
 
@@ -8,3 +8,5 @@ __all__ = ["FOUR_ROOMS", "Maze", "World", "open_world", "parse_maze"]
 
 maze.register()
 continuous_maze.register()
+fetch_reach.register()
+ms_pacman.register()

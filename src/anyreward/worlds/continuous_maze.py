@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.goals import GoalTest, within
 
 WALLS = ((0.25, 0.0, 0.25, 0.4), (0.75, 0.6, 0.75, 1.0))
 """The paper's interior walls, as segments x0, y0, x1, y1."""
@@ -83,13 +84,18 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What this world changes in either preset: the paper's features."""
-        return {"encoding": "rbf", "steps_per_cycle": 120}
+        """What this world changes in either preset: the paper's features and table."""
+        return {"encoding": "rbf", "steps_per_cycle": 120, "learning_rate": 0.0005}
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """What the numbers of an observation are called."""
         return ("x", "y")
+
+    @property
+    def goal_test(self) -> GoalTest:
+        """Goals anywhere in the square."""
+        return GoalTest(lambda rng, n: rng.random((n, 2)), within(0.05), steps=30)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Start anywhere, or at ``options={"position": (x, y)}``."""

@@ -2,7 +2,7 @@
 
 A *packed* element is the shortest row of numbers that says the same: one number for a Discrete value, all entries of
 a Box. The replay stores packed rows; `representation.encoding` turns them into what the networks see, which agrees
-with `gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries.
+with `gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries. Images stay bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ Space = gym.Space[Any]
 SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of these"
 
 
+GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}
+"""The parts of an observation of a Gymnasium goal environment."""
+
+
 class Leaf(NamedTuple):
     """A run of packed columns of one kind: ``categories`` for one-hot columns, none for numbers."""
 
-    kind: Literal["one-hot", "number", "binary"]
+    kind: Literal["one-hot", "number", "binary", "pixels"]
     packed: int
     """How many packed columns it takes."""
     categories: int = 0
@@ -43,7 +47,7 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
         case spaces.MultiBinary():
             yield Leaf("binary", int(np.prod(space.shape)))
         case spaces.Box():
-            yield Leaf("number", int(np.prod(space.shape)))
+            yield Leaf("pixels" if image_shape(space) else "number", int(np.prod(space.shape)))
         case spaces.Tuple():
             for index, part in enumerate(space.spaces):
                 yield from leaves(part, f"part {index} of {where}")
@@ -57,8 +61,32 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
             )
 
 
+def image_shape(space: Space) -> tuple[int, int, int] | None:
+    """(frames, height, width) of a space of stacked images in bytes; None for any other space."""
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        frames, height, width = space.shape
+        return frames, height, width
+    return None
+
+
+def seen_space(space: Space) -> Space:
+    """What F sees of an observation: all of it, but of a goal environment no goals."""
+    return space["observation"] if isinstance(space, spaces.Dict) and set(space.spaces) >= GOAL_KEYS else space
+
+
+def pack_seen(space: Space, batch: Any) -> Array:
+    """What F sees of a batch of observations, packed."""
+    seen = seen_space(space)
+    return pack(seen, batch if seen is space else batch["observation"])
+
+
 def pack(space: Space, batch: Any) -> Array:
-    """A batch of elements, (n, ...) at every leaf, as packed rows (n, packed) of float32."""
+    """A batch of elements, (n, ...) at every leaf, as packed rows (n, packed) of float32, or of bytes for images."""
+    if image_shape(space):
+        images = np.asarray(batch)
+        if images.dtype != np.uint8:
+            raise UserError(f"Expected images of bytes (uint8), got {images.dtype}.")
+        return images.reshape(len(images), -1)
     return np.concatenate(list(_pack(space, batch)), axis=1, dtype=np.float32)
 
 

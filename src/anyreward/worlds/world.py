@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.spaces import Space
 
 Array = np.ndarray[Any, Any]
@@ -22,6 +26,8 @@ NAMED = {
     "pillars": "anyreward/Pillars-v0",
     "random-maze": "anyreward/RandomMaze-v0",
     "continuous-maze": "anyreward/ContinuousMaze-v0",
+    "fetch-reach": "anyreward/FetchReach-v0",
+    "ms-pacman": "anyreward/MsPacman-v0",
 }
 """Short names of our own worlds."""
 
@@ -39,11 +45,16 @@ class World:
     action_space: Space
     make: Callable[[], gym.Env[Any, Any]] | None
     """Opens one; None where only a vector environment was given."""
-    make_vector: Callable[[int], VectorEnv[Any, Any, Any]]
+    make_vector: Callable[..., VectorEnv[Any, Any, Any]]
+    """Opens n together; where they are made from an id, ``max_episode_steps`` may be given."""
     feature_names: tuple[str, ...] | None = None
     feature_table: Array | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     """What this world changes in either preset."""
+    goal_test: GoalTest | None = None
+    """How goals are measured here, where the world says so."""
+    frames_per_step: int = 0
+    """Images: new frames that a step brings, for estimating memory (0: not known)."""
     recipe: dict[str, Any] | None = field(default=None)
     """How to open this world again ({"id", "kwargs"}); None for an environment given as an object."""
 
@@ -95,12 +106,21 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
         observation_space=env.observation_space,
         action_space=env.action_space,
         make=lambda: gym.make(identity, **kwargs),
-        make_vector=lambda n: gym.make_vec(identity, num_envs=n, **kwargs),
+        make_vector=partial(_many, identity, kwargs, getattr(env.unwrapped, "own_process", False)),
         recipe={"id": identity, "kwargs": kwargs},
         **_readable(env),
     )
     env.close()
     return world
+
+
+def _many(identity: str, kwargs: dict[str, Any], own_process: bool, n: int, **more: Any) -> VectorEnv[Any, Any, Any]:
+    """N environments of an id: in processes of their own where a step costs more than talking to one."""
+    if not own_process:
+        return gym.make_vec(identity, num_envs=n, **kwargs, **more)
+    # a forked process needs no guard around the caller's main program, as a spawned one would
+    context = {"context": "fork"} if "fork" in get_all_start_methods() and sys.platform != "darwin" else {}
+    return gym.make_vec(identity, num_envs=n, vectorization_mode="async", vector_kwargs=context, **kwargs, **more)
 
 
 def _from_env(env: gym.Env[Any, Any]) -> World:
@@ -110,7 +130,7 @@ def _from_env(env: gym.Env[Any, Any]) -> World:
         action_space=env.action_space,
         make=lambda: env,
         # one object is one environment: it cannot be multiplied, so collection runs it alone
-        make_vector=lambda n: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
+        make_vector=lambda n, **_: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
         **_readable(env),
     )
 
@@ -121,7 +141,7 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
         observation_space=env.single_observation_space,
         action_space=env.single_action_space,
         make=None,
-        make_vector=lambda n: env,
+        make_vector=lambda n, **_: env,
     )
 
 
@@ -132,4 +152,6 @@ def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
         "settings": dict(getattr(env.unwrapped, "settings", {})),
+        "goal_test": getattr(env.unwrapped, "goal_test", None),
+        "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
     }

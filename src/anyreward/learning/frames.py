@@ -1,0 +1,144 @@
+"""Images of a replay, each kept once: consecutive observations of stacked frames share most of theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.errors import UserError
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 2**14
+"""Frames that memory is taken for at once."""
+RECENT = 2**13
+"""Frames among which a new one is looked for: enough for what observations of one episode share."""
+
+
+class Frames:
+    """Frames by number, with a count of who uses each; those that no one uses make room for new ones.
+
+    Memory is taken in blocks as it is needed. With a ``file`` the blocks are mapped from it and the system decides
+    what stays in memory; the file is removed again by `close`.
+    """
+
+    def __init__(self, image: tuple[int, int, int], file: str | Path | None = None) -> None:
+        self.stack, self.size = image[0], image[1] * image[2]
+        self.file = Path(file) if file else None
+        if self.file is not None:
+            if self.file.exists():
+                raise UserError(f"{self.file} exists already. Name a new file for the frames, or remove it.")
+            try:
+                self.file.touch()
+            except OSError as error:
+                raise UserError(f"Frames cannot be kept in {self.file}: {error.strerror}.") from error
+        self._blocks: list[Tensor] = []
+        self._uses = np.zeros(0, dtype=np.int32)
+        self._free: list[int] = []
+        self._recent: OrderedDict[bytes, int] = OrderedDict()
+        self._digest: dict[int, bytes] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many frames are held."""
+        return len(self._uses) - len(self._free)
+
+    def keep(self, rows: Tensor) -> Tensor:
+        """(n, stack) the numbers of the frames of observations (n, stack * size), each stored unless it was before."""
+        images = np.ascontiguousarray(rows.numpy()).reshape(-1, self.size)
+        numbers = np.fromiter((self._number(image) for image in images), np.int64, len(images))
+        return torch.from_numpy(numbers.reshape(-1, self.stack))
+
+    def release(self, numbers: Tensor) -> None:
+        """One use less of each of these."""
+        given = numbers.numpy().ravel()
+        np.subtract.at(self._uses, given, 1)
+        self._free += [int(number) for number in np.unique(given) if self._uses[number] == 0]
+
+    def of(self, numbers: Tensor) -> Tensor:
+        """(n, stack * size) the observations whose frames have these numbers (n, stack)."""
+        flat = numbers.flatten()
+        images = torch.empty(len(flat), self.size, dtype=torch.uint8)
+        if len(self._blocks) == 1:
+            torch.index_select(self._blocks[0], 0, flat, out=images)
+            return images.view(len(numbers), -1)
+        order = flat.argsort()  # by block, and from front to back in each
+        ends = torch.bincount(flat // BLOCK, minlength=len(self._blocks)).cumsum(0).tolist()
+        start = 0
+        for block, end in zip(self._blocks, ends, strict=True):
+            if end > start:
+                here = order[start:end]
+                images[here] = block.index_select(0, flat[here] % BLOCK)
+            start = end
+        return images.view(len(numbers), -1)
+
+    def close(self) -> None:
+        """Let go of all frames."""
+        self._blocks.clear()
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+    def _number(self, image: Array) -> int:
+        digest = hashlib.blake2b(image.data, digest_size=16).digest()
+        number = self._recent.get(digest, -1)
+        if number < 0 or self._uses[number] == 0 or self._digest.get(number) != digest:
+            if not self._free:
+                self._grow()
+            number = self._free.pop()
+            self._blocks[number // BLOCK][number % BLOCK] = torch.from_numpy(image)
+            self._recent[digest], self._digest[number] = number, digest
+            if len(self._recent) > RECENT:
+                gone, old = self._recent.popitem(last=False)
+                if self._digest.get(old) == gone:
+                    del self._digest[old]
+        self._uses[number] += 1
+        return number
+
+    def _grow(self) -> None:
+        start = len(self._blocks) * BLOCK
+        if self.file is None:
+            block = torch.empty(BLOCK, self.size, dtype=torch.uint8)
+        else:
+            os.truncate(self.file, (start + BLOCK) * self.size)
+            shape, offset = (BLOCK, self.size), start * self.size
+            block = torch.from_numpy(np.memmap(self.file, np.uint8, "r+", offset, shape))
+        self._blocks.append(block)
+        self._uses = np.concatenate([self._uses, np.zeros(BLOCK, dtype=np.int32)])
+        self._free += range(start + BLOCK - 1, start - 1, -1)
+
+
+def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str) -> None:
+    """Raise where a replay of images would not fit into the memory that is free now, or its file on the disk."""
+    needed = transitions * frames_each * frame_bytes
+    if file:
+        folder = Path(file).resolve().parent
+        if not folder.is_dir():
+            raise UserError(f"replay_file is {file!r}, but there is no folder {folder}.")
+        status = os.statvfs(folder)
+        free, where, instead = status.f_bavail * status.f_frsize, f"on the disk of {folder}", "use another disk"
+    else:
+        free, where, instead = available_memory(), "in memory", "keep frames in a file (replay_file)"
+    if needed > free:
+        fits = int(0.9 * free / (frames_each * frame_bytes))
+        raise UserError(
+            f"A replay of {transitions:,} transitions keeps {frames_each} frames of {frame_bytes:,} bytes each: "
+            f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free {where}. Lower replay_size (to {fits:,}), or "
+            f"{instead}."
+        )
+
+
+def available_memory() -> int:
+    """Bytes of memory that programs can still have without swapping."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):  # not Linux: all there is
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,122 @@
+"""The paper's robot arm: FetchReach of gymnasium-robotics on MuJoCo, with six discrete actions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.worlds.goals import GoalTest, nearer_than
+
+ACTION_NAMES = ("+x", "+y", "+z", "-x", "-y", "-z")
+_MOVES = np.concatenate([np.eye(3), -np.eye(3)])  # of the gripper, which itself stays as it is
+INSTALL = "pip install 'anyreward[worlds]', or: pip install 'gymnasium-robotics>=1.4.2' 'mujoco>=3.8.1,<3.12'"
+
+Array = np.ndarray[Any, Any]
+
+
+class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
+    """The arm of `FetchReach-v4`: observation (10 numbers), achieved_goal (the gripper) and desired_goal, 6 actions.
+
+    The reward is the environment's own: 0 where the gripper is within 0.05 of the desired goal, else -1. Learning never
+    sees it. ``reset(options={"goal": (x, y, z)})`` sets the goal.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012 (Gymnasium's own convention)
+    own_process = True
+
+    def __init__(self, render_mode: str | None = None, width: int = 320, height: int = 320) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise UserError(f"render_mode is {render_mode!r}; accepted: None or 'rgb_array'.")
+        check_mujoco()
+        if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+            os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
+        import gymnasium_robotics
+
+        gym.register_envs(gymnasium_robotics)
+        size: dict[str, Any] = {"render_mode": render_mode, "width": width, "height": height} if render_mode else {}
+        self.arm = gym.make("FetchReach-v4", disable_env_checker=True, **size).unwrapped
+        self.render_mode = render_mode
+        self.observation_space = self.arm.observation_space
+        self.action_space = gym.spaces.Discrete(len(ACTION_NAMES))
+
+    settings = {  # noqa: RUF012 (constant)
+        "gamma": 0.9,
+        "learning_rate": 0.0005,
+        "exploration": 0.2,
+        "environments": 2,
+        "steps_per_cycle": 100,
+    }
+    """What this world changes in either preset: the paper's table."""
+    feature_names = ("x", "y", "z")
+    """What the numbers of achieved_goal are called."""
+
+    @property
+    def goal_test(self) -> GoalTest:
+        """Goals as `FetchReach` draws them: within 0.15 of where the gripper starts, along each axis."""
+        centre, reach = self.arm.initial_gripper_xpos, self.arm.target_range  # type: ignore[attr-defined]  # MuJoCo's
+
+        def draw(rng: np.random.Generator, n: int) -> Array:
+            return np.asarray(centre + rng.uniform(-reach, reach, (n, 3)))
+
+        threshold = float(self.arm.distance_threshold)  # type: ignore[attr-defined]  # MuJoCo's
+        return GoalTest(draw, nearer_than(threshold), steps=50)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The arm in its first position, with a new goal."""
+        super().reset(seed=seed)
+        observation, info = self.arm.reset(seed=seed)
+        if options and "goal" in options:
+            goal = np.asarray(options["goal"], dtype=np.float64)
+            if goal.shape != (3,) or not np.isfinite(goal).all():
+                raise UserError(f"The goal is {options['goal']}; expected three numbers x, y, z.")
+            self.arm.goal = goal  # type: ignore[attr-defined]  # MuJoCo's
+            observation["desired_goal"] = goal.copy()
+        return observation, info
+
+    def step(self, action: np.int64) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
+        """Push the gripper one way with full strength."""
+        push = np.append(_MOVES[action], 0.0).astype(np.float32)  # the fingers stay
+        observation, reward, terminated, truncated, info = self.arm.step(push)
+        return observation, float(reward), bool(terminated), bool(truncated), info
+
+    def render(self) -> Any:
+        """An RGB image of the arm and the goal."""
+        return self.arm.render()
+
+    def close(self) -> None:
+        """Let MuJoCo go."""
+        self.arm.close()
+
+
+def check_mujoco() -> str:
+    """The versions that FetchReach runs on, in words; raises where a part is missing or of a version that breaks it."""
+    found = {}
+    for name in ("gymnasium-robotics", "mujoco"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise UserError(f"FetchReach needs {name}, which is not installed: {INSTALL}.") from None
+    version = tuple(int(part) for part in found["mujoco"].split(".")[:2])
+    if version >= (3, 12):
+        raise UserError(
+            f"mujoco {found['mujoco']} is installed, with which FetchReach of gymnasium-robotics "
+            f"{found['gymnasium-robotics']} fails; versions 3.8.1 to 3.11 work: pip install 'mujoco>=3.8.1,<3.12'."
+        )
+    return ", ".join(f"{name} {number}" for name, number in found.items())
+
+
+def register() -> None:
+    """Make the arm known to Gymnasium: ``anyreward/FetchReach-v0``."""
+    gym.register(
+        id="anyreward/FetchReach-v0",
+        entry_point="anyreward.worlds.fetch_reach:FetchReachEnv",
+        max_episode_steps=50,
+    )
