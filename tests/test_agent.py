@@ -44,7 +44,8 @@ class GoalWorld(gym.Env[Any, Any]):
 
 
 def test_a_saved_agent_answers_identically(agent: ar.Agent, run_folder: Path, tmp_path: Path) -> None:
-    assert sorted(path.name for path in run_folder.iterdir()) == ["agent.json", "metrics.jsonl", "weights.safetensors"]
+    names = ["agent.json", "metrics.jsonl", "training.safetensors", "weights.safetensors"]
+    assert sorted(path.name for path in run_folder.iterdir()) == names
     again = ar.load(agent.save(tmp_path / "copy"))
     assert (
         again.fingerprint == agent.fingerprint == json.loads((run_folder / "agent.json").read_text())["weights_sha256"]

@@ -6,7 +6,7 @@ from anyreward.errors import UserError
 from anyreward.learning import Dataset, Settings, open_dataset, preset
 from anyreward.rewards import Reward, goal, reward
 from anyreward.theory import FiniteMDP, finite_mdp
-from anyreward.training import train
+from anyreward.training import resume, train
 from anyreward.worlds import World, open_world
 
 __version__ = "0.1.0"
@@ -29,6 +29,7 @@ __all__ = [
     "open_dataset",
     "open_world",
     "preset",
+    "resume",
     "reward",
     "rollout",
     "train",

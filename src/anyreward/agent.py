@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.acting.evaluate import Scores, goal_quality, policy_tables, score_policies, state_features
+from anyreward.acting.goals import GoalScores, goal_test_of, goal_z, play_goals, together
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings, settings_from_json
@@ -121,7 +123,8 @@ class Agent:
         if mdp is None:
             raise UserError(
                 f"{self.world_name} is not a finite MDP that can be solved exactly (mazes and toy-text environments "
-                "are). Measure a policy by playing: anyreward.evaluate(policy, world)."
+                "are). Measure by playing: agent.reach_goals() where the world says when a goal is reached, else "
+                "anyreward.evaluate(policy, world)."
             )
         return mdp
 
@@ -138,6 +141,41 @@ class Agent:
     def goal_quality(self, mdp: FiniteMDP | None = None, temperature: float = 1.0) -> Scores:
         """The paper's policy quality with every state of the finite world as the goal."""
         return goal_quality(self.representation, self.features, mdp or self.exact_mdp(), temperature)
+
+    def reach_goals(
+        self,
+        goals: int | np.ndarray[Any, Any] | None = None,
+        seed: int = 0,
+        epsilon: float | None = None,
+        world: World | None = None,
+    ) -> GoalScores:
+        """Play one episode for each goal, as the paper does it in this world.
+
+        Args:
+            goals: how many random ones, or themselves (n, k); by default all where they are a list, else 1,000.
+            seed: of goals, starts and random actions.
+            epsilon: share of random actions, if not the paper's; 1 measures the random policy.
+            world: the world to play in, if it cannot be reopened from what the agent remembers.
+        """
+        world = world or self.world()
+        test = goal_test_of(world)
+        if goals is None:
+            goals = 1_000 if test.every is None else test.every
+        if isinstance(goals, int):
+            if goals < 1:
+                raise UserError(f"goals is {goals}; it must be positive.")
+            goals = test.draw(np.random.default_rng(seed), goals)
+        Z, _ = self.known_size(goal_z(self.representation, self.features, goals))
+        with closing(world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)) as env:
+            return play_goals(
+                env,
+                test,
+                goals,
+                self.features,
+                lambda packed, which: self.representation.q(packed, Z[which]),
+                epsilon,
+                seed,
+            )
 
     def reward_table(self, target: Reward, mdp: FiniteMDP) -> np.ndarray[Any, Any]:
         """(S, A) the reward of every state and action of a finite MDP."""

@@ -13,18 +13,21 @@ from typing import Annotated, Any, Literal, Union
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from anyreward.acting.goals import goal_test_of
 from anyreward.agent import Agent, load
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.bench import PARTS, Part, run_bench
 from anyreward.experiments.demo import UPDATES, Task, answer, maze_of, run_demo
+from anyreward.experiments.doctor import check_parts
 from anyreward.experiments.sweep import train_seeds
 from anyreward.learning.presets import Settings, preset
 from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
-from anyreward.training import train
+from anyreward.training import resume, train
 from anyreward.worlds.maze import Maze
 from anyreward.worlds.world import NAMED, open_world
 
@@ -66,10 +69,37 @@ class Train:
                     self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard
                 )
         except KeyboardInterrupt:
-            kept = [str(folder) for folder in folders.values() if (folder / "agent.json").exists()]
-            saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
-            raise UserError(f"Stopped; {saved}.") from None
+            raise _stopped(list(folders.values())) from None
         print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Go on with a training that was stopped, or that shall learn for longer."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    updates: int | None = None
+    """How many updates in all (default: as many as the run was to have)."""
+    source: str | None = None
+    """Its dataset, where it learned from one."""
+    tensorboard: bool = False
+    """Write TensorBoard events too."""
+
+    def run(self) -> None:
+        """Train on and say where the agent is."""
+        try:
+            resume(self.run_folder, updates=self.updates, source=self.source, tensorboard=self.tensorboard)
+        except KeyboardInterrupt:
+            raise _stopped([self.run_folder]) from None
+        print("Agent:", self.run_folder)
+
+
+def _stopped(folders: Sequence[Path]) -> UserError:
+    kept = [str(folder) for folder in folders if (folder / "agent.json").exists()]
+    saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
+    again = f" To go on: anyreward continue {kept[0]}" if kept else ""
+    return UserError(f"Stopped; {saved}.{again}")
 
 
 @dataclass(frozen=True)
@@ -106,16 +136,19 @@ class Ask:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained agent exactly: every state of its finite world as the goal, or many kinds of rewards."""
+    """Measure a trained agent: exactly where its world can be solved, else by playing for goals as the paper does."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     suite: Literal["goals", "all-rewards"] = "goals"
-    """goals: the paper's policy quality. all-rewards: families of rewards, 0 = random, 1 = optimal."""
+    """goals: the paper's policy quality, or its success rate where goals are played. all-rewards, in finite worlds:
+    families of rewards, 0 = random, 1 = optimal."""
+    goals: int | None = None
+    """Where goals are played: how many random ones (default: all of the world's list, or 1,000)."""
     rewards: int = 300
     """Suite all-rewards: how many rewards a family (single goals: every state)."""
     seed: int = 0
-    """Suite all-rewards: which rewards."""
+    """Which rewards, or goals, starts and random actions."""
     temperature: float = 0.0
     """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
     json: Path | None = None
@@ -124,7 +157,12 @@ class Evaluate:
     def run(self) -> None:
         """Measure, print, write."""
         agent = load(self.run_folder)
-        figures = self._all_rewards(agent) if self.suite == "all-rewards" else self._goals(agent)
+        if self.suite == "all-rewards":
+            figures = self._all_rewards(agent)
+        elif agent.world_recipe is not None and agent.world().goal_test is not None:
+            figures = self._played_goals(agent)
+        else:
+            figures = self._goals(agent)
         if self.json:
             write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, **figures})
 
@@ -153,6 +191,21 @@ class Evaluate:
         for line in said:
             print(line)
         return {"suite": "all-rewards", "seed": self.seed, "temperature": self.temperature, "families": figures}
+
+    def _played_goals(self, agent: Agent) -> dict[str, Any]:
+        test = goal_test_of(agent.world())
+        table = Table(title=f"{agent.world_name}: goals, {test.steps} steps each", title_justify="left")
+        for column in ("policy", "goals", "reached", "95% interval", "distance at the end"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        figures = {}
+        for name, epsilon in ((f"agent, epsilon {test.epsilon:g}", None), ("random", 1.0)):
+            row = agent.reach_goals(self.goals, self.seed, epsilon).summary()
+            figures[name] = row
+            low, high = row["success_interval"]
+            cells = (f"{row['goals']:,}", f"{row['success']:.3f}", f"{low:.3f} to {high:.3f}", f"{row['distance']:.3g}")
+            table.add_row(name, *cells)
+        Console().print(table)
+        return {"seed": self.seed, "goals": figures}
 
     def _goals(self, agent: Agent) -> dict[str, Any]:
         mdp = agent.exact_mdp()
@@ -214,6 +267,20 @@ def _rows(figures: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]
 
 
 @dataclass(frozen=True)
+class Doctor:
+    """Check which optional parts work here, by using them."""
+
+    def run(self) -> None:
+        """Try each part and say what is missing and how to get it."""
+        table = Table(title="anyreward doctor", title_justify="left")
+        for column in ("part", "works", "what was seen"):
+            table.add_column(column)
+        for name, works, seen in check_parts():
+            table.add_row(name, "yes" if works else "no", escape(seen))
+        Console().print(table)
+
+
+@dataclass(frozen=True)
 class Demo:
     """Train on the four rooms in about two minutes, then answer three rewards never seen."""
 
@@ -259,13 +326,15 @@ def _parse(arguments: Sequence[str]) -> Any:
     joined = " ".join(arguments).replace("=", " ").split()
     named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
     world = next((word for word in joined if word in NAMED or word in NAMED.values()), None)
-    own = open_world(world).settings if world else {}
+    own = open_world(world).settings if world and "train" in joined else {}
     start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],
+        Annotated[Continue, tyro.conf.subcommand("continue")],
         Annotated[Ask, tyro.conf.subcommand("ask")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Doctor, tyro.conf.subcommand("doctor")],
         Annotated[Demo, tyro.conf.subcommand("demo")],
     ]
     return tyro.cli(commands, args=arguments, prog="anyreward", description=__doc__)

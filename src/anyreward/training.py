@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from anyreward.acting.evaluate import goal_quality
-from anyreward.agent import Agent, fresh_representation
+from anyreward.acting.goals import goal_z, play_goals, together
+from anyreward.agent import Agent, fresh_representation, load
 from anyreward.errors import UserError
+from anyreward.learning import checkpoint
+from anyreward.learning.checkpoint import load_checkpoint, save_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
@@ -26,12 +30,14 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay
-from anyreward.learning.train import learn
+from anyreward.learning.train import begin, learn, stream_seed
 from anyreward.representation.features import feature_map
+from anyreward.representation.latent import on_sphere
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.trust import lookahead_sample
-from anyreward.storage.metrics import MetricsLog
+from anyreward.storage.metrics import MetricsLog, read_metrics
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
+from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.world import World, discrete_actions, open_world
 
 MOST_STATES = 1_000
@@ -40,6 +46,10 @@ MOST_GOALS = 100
 """Goals looked at by the quality shown during training, at most."""
 EVALUATION_WORK = 10**9
 """Goals times states cubed that one such look may cost."""
+GOALS_PLAYED = 50
+"""Goals played for the success shown during training."""
+SAVE_EVERY = 300.0
+"""Seconds between two savings of a run that goes on."""
 
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
@@ -80,72 +90,143 @@ def train(
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    agent, device = untrained(place, s, features), open_device(s.device)
+    return _run(place, untrained(place, s, features), s, None if out is None else Path(out), progress, tensorboard)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    updates: int | None = None,
+    source: Source | None = None,
+    features: Callable[[Any], Any] | None = None,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> Agent:
+    """Go on with a run that was stopped, or that shall learn for longer.
+
+    The replay is the one it had, unless it holds images or more than 2 GB: then the agent first collects some anew.
+    Episodes begin anew in either case.
+
+    Args:
+        folder: the run folder.
+        updates: how many updates in all, if not as many as the run was to have.
+        source: its world or dataset, where the run was given an object or data, which cannot be opened by name.
+        features: phi again, where that was a function.
+        progress: whether to show progress.
+        tensorboard: whether to write TensorBoard events too.
+    """
+    folder = Path(folder)
+    agent = load(folder, features)
+    s = agent.settings if updates is None else agent.settings.with_(updates=updates)
+    if s.updates <= agent.updates:
+        raise UserError(f"{folder} has done its {agent.updates:,} updates; to go on, ask for more of them in all.")
+    if source is None:
+        place: World | Dataset = agent.world()
+    else:
+        place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # as in train
+    return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, go_on=True)
+
+
+def _run(
+    place: World | Dataset,
+    agent: Agent,
+    s: Settings,
+    out: Path | None,
+    progress: bool,
+    tensorboard: bool,
+    go_on: bool = False,
+) -> Agent:
+    """The loop with all that surrounds it: metrics, evaluation, saving, and an end that loses nothing."""
+    device = open_device(s.device)
     if s.compile and device.type == "cpu" and not load_updates():
         s = s.with_(compile=False)
-    frames = None
-    image = agent.representation.observation_encoder.image
-    if image:
-        each = place.frames_per_step if isinstance(place, World) else image[0]
-        held = s.replay_size if isinstance(place, World) else len(place.actions)
-        check_memory(held, each or image[0], image[1] * image[2], s.replay_file)
-        frames = Frames(image, s.replay_file or None)
-    replay = Replay(s.replay_size, device, frames)
-
-    def finish(done: int) -> Agent:
-        agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
-        replay.to("cpu")
-        whole = replace(
-            agent,
-            sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
-            transitions=lookahead_sample(agent.representation, replay, s.seed),
-            updates=done,
-        )
-        if out is not None:
-            whole.save(out, overwrite=True)
-        return whole
-
-    done = 0
+    done = agent.updates
     flop = update_flop(agent.representation.F, agent.representation.B, s)
     with ExitStack() as stack:
         s = s.with_(threads=s.threads or threads_for(flop, torch.get_num_threads()))
         stack.enter_context(threads(threads_of_one(s)))
-        collector, mdp = None, None
+        replay = _empty_replay(place, agent, s)
+        if replay.frames is not None:
+            stack.callback(replay.frames.close)
+        learning = begin(agent.representation, s)
+        if go_on:
+            assert out is not None
+            load_checkpoint(out, learning, replay, agent.fingerprint)
+        collector, evaluate = None, _losses_only
         if isinstance(place, World):
             env = place.make_vector(s.environments)
             if place.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
-            if place.make is not None:
-                mdp = finite_mdp(place.make(), s.gamma, MOST_STATES)
-            collector = Collector(env, agent.features, s.seed)
-        else:
-            replay = Replay(max(s.replay_size, len(place.actions)), device, frames)  # data that is given is used whole
+            collector = Collector(env, agent.features, stream_seed(s.seed, f"from {done}") if done else s.seed)
+            evaluate = _evaluation(place, agent, s, stack)
+        elif len(replay) == 0:
             replay.add(place.transitions(agent.features))
-        log = None
+        log, spent = None, 0.0
+        if out is not None and go_on:
+            spent = max((line["seconds"] for line in read_metrics(out) if line["updates"] <= done), default=0.0)
         if out is not None:
-            log = stack.enter_context(MetricsLog(Path(out), tensorboard))
-            (Path(out) / "agent.json").unlink(missing_ok=True)  # from here on the folder belongs to this run
-        bar = stack.enter_context(TrainingProgress(s.updates, progress))
-        seconds, clock, reported, note = 0.0, time.perf_counter(), 0, ""
+            log = stack.enter_context(MetricsLog(out, tensorboard, after=done if go_on else None))
+        if out is not None and not go_on:
+            for name in ("agent.json", checkpoint.FILE):
+                (out / name).unlink(missing_ok=True)  # from here on the folder belongs to this run
+
+        def save(done: int) -> Agent:
+            whole = replace(
+                agent,
+                sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
+                transitions=lookahead_sample(agent.representation, replay, s.seed),
+                updates=done,
+            )
+            if out is not None:
+                whole.save(out, overwrite=True)
+                save_checkpoint(out, learning, replay, whole.fingerprint)
+            return whole
+
+        def finish(done: int) -> Agent:
+            agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
+            replay.to("cpu")
+            return save(done)
+
+        bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
+        seconds, clock, note = spent, time.perf_counter(), ""
+        reported, saved = done // s.evaluate_every, time.perf_counter()
         try:
-            for done, losses in learn(agent.representation, replay, s, collector):
+            for done, losses in learn(agent.representation, replay, s, collector, learning):
                 if done // s.evaluate_every > reported or done == s.updates:
                     reported = done // s.evaluate_every
                     seconds += time.perf_counter() - clock  # of training: evaluating is not counted
                     metrics = {"updates": done, "seconds": seconds, "transitions": replay.added}
                     metrics |= _checked({name: float(value) for name, value in losses.items()}, done)
-                    metrics |= _quality(agent, mdp)
-                    kind = "quality" if "quality" in metrics else "bellman_loss"
+                    metrics |= evaluate()
+                    kind = next(kind for kind in ("quality", "success", "bellman_loss") if kind in metrics)
                     note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
                     if log:
                         log.write(metrics)
                     clock = time.perf_counter()
                 bar.show(done, note)
+                if out is not None and device.type == "cpu" and time.perf_counter() - saved > SAVE_EVERY:
+                    save(done)
+                    saved = time.perf_counter()
         except BaseException as error:
             if done and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned
             raise
-    return finish(done)
+        return finish(done)
+
+
+def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:
+    """The replay of a run; of images, only where they fit."""
+    size, each, image = s.replay_size, 0, agent.representation.observation_encoder.image
+    if isinstance(place, World):
+        most, each = size, place.frames_per_step
+    else:
+        most = len(place.actions)
+        size = max(size, most)  # data that is given is used whole
+    frames = None
+    if image:
+        check_memory(most, each or image[0], image[1] * image[2], s.replay_file)
+        frames = Frames(image, s.replay_file or None)
+    return Replay(size, open_device(s.device), frames)
 
 
 def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any] | None = None) -> Agent:
@@ -184,10 +265,36 @@ def _checked(losses: dict[str, float], done: int) -> dict[str, float]:
     return losses
 
 
-def _quality(agent: Agent, mdp: FiniteMDP | None) -> dict[str, float]:
+def _losses_only() -> dict[str, float]:
+    return {}
+
+
+def _evaluation(world: World, agent: Agent, s: Settings, stack: ExitStack) -> Callable[[], dict[str, float]]:
+    """What is measured during training: exact values where the world can be solved, success where goals are played."""
+    mdp = finite_mdp(world.make(), s.gamma, MOST_STATES) if world.make is not None else None
+    if mdp is not None and len(mdp.live):
+        return partial(_quality, agent, mdp)
+    if world.goal_test is None or world.recipe is None or agent.features.kind == "function":
+        return _losses_only
+    test = world.goal_test
+    goals = test.draw(np.random.default_rng(s.seed), GOALS_PLAYED)
+    env = stack.enter_context(closing(world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)))
+    return partial(_success, agent, env, test, goals, s)
+
+
+def _success(
+    agent: Agent, env: VectorEnv[Any, Any, Any], test: GoalTest, goals: np.ndarray[Any, Any], s: Settings
+) -> dict[str, float]:
+    """The share of some goals that are reached, and how far from them episodes end, acting as the paper does."""
+    Z = goal_z(agent.representation, agent.features, goals)
+    Z = on_sphere(Z) if s.z_norm == "sphere" else Z
+    q = agent.representation.q
+    scores = play_goals(env, test, goals, agent.features, lambda packed, which: q(packed, Z[which]), seed=s.seed)
+    return {"success": scores.success, "distance": float(scores.distance.mean())}
+
+
+def _quality(agent: Agent, mdp: FiniteMDP) -> dict[str, float]:
     """The policy quality shown during training, where the world can be solved exactly."""
-    if mdp is None or len(mdp.live) == 0:
-        return {}
     most = min(len(mdp.live), MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
     goals = mdp.live[np.unique(np.linspace(0, len(mdp.live) - 1, most).astype(int))]
     soft, greedy = (

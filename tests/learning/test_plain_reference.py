@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import anyreward as ar
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import compiled_updates
 from anyreward.learning.draw import draw, known_features, with_z
+from anyreward.learning.frames import Frames
 from anyreward.learning.machine import threads
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay, Transitions
@@ -35,10 +37,14 @@ class PlainForward(nn.Module):
 
     def __init__(self, F: Forward) -> None:
         super().__init__()
+        self.eyes = copy.deepcopy(F.eyes.net).to(memory_format=torch.contiguous_format) if F.eyes else None
         self.parts = nn.ModuleList(copy.deepcopy(F.parts))
         self.actions, self.action_input = F.actions, F.action_input
 
     def forward(self, s: Tensor, z: Tensor) -> Tensor:
+        if self.eyes is not None:
+            images = s.view(-1, 4, 84, 84).to(z.dtype).contiguous() / 255
+            s = self.eyes(images).flatten(1)
         if not self.action_input:
             return self.sum(torch.cat([s, preprocess_z(z)], dim=1)).view(len(s), self.actions, -1)
         blocks = [[s if b == a else torch.zeros_like(s) for b in range(self.actions)] for a in range(self.actions)]
@@ -51,8 +57,11 @@ class PlainForward(nn.Module):
 def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, Replay]:
     """Fresh networks, and a replay that is collected once."""
     place = ar.open_world(world)
-    agent, replay = untrained(place, s), Replay(s.replay_size)
-    rows = Collector(place.make_vector(4), agent.features, s.seed).collect(1_000)
+    agent = untrained(place, s)
+    image = agent.representation.observation_encoder.image
+    replay = Replay(s.replay_size, frames=Frames(image) if image else None)
+    with closing(place.make_vector(4)) as env:
+        rows = Collector(env, agent.features, s.seed).collect(150 if image else 1_000)
     replay.add(Transitions(*(column.to(dtype) if column.is_floating_point() else column for column in rows)))
     for network in (agent.representation.F, agent.representation.B):
         network.to(dtype)
@@ -189,6 +198,29 @@ def test_updates_are_those_of_the_plain_algorithm(
     assert torch.allclose(weights(ours), weights(plain), rtol=1e-6, atol=1e-9)
     moved = [(p.detach() - old).abs().max() for p, old in zip(ours.F.parameters(), before, strict=True)]
     assert min(moved) > 0.01  # every layer
+
+
+@pytest.mark.parametrize("changes", [{}, {"action_input": True, "wide": 1}])
+def test_updates_from_images_are_those_of_the_plain_algorithm(changes: dict[str, Any]) -> None:
+    """Convolutions with channels last, frames kept once, targets in large batches: in float64 all the same."""
+    small = {"updates": 9, "updates_per_cycle": 6, "batch_size": 12, "dim": 8, "hidden": 16, "learning_rate": 0.001}
+    s = ar.preset("fast", **(dict(ar.open_world("ms-pacman").settings) | small | changes))
+    representation, replay = begin("ms-pacman", s, torch.float64)
+    before = [p.detach().clone() for p in representation.F.parameters()]
+    ours, plain = learn_both(representation, replay, s, torch.float64)
+    for network, other in zip(ours, plain, strict=True):
+        named = dict(other.named_parameters())
+        for name, parameter in network.named_parameters():
+            match = next(p for n, p in named.items() if n == name or alike(n) == alike(name))
+            assert torch.allclose(parameter, match, rtol=1e-6, atol=1e-9), name
+    moved = [(p.detach() - old).abs().max() for p, old in zip(ours.F.parameters(), before, strict=True)]
+    assert min(moved) > 1e-3  # every layer
+
+
+def alike(name: str) -> str:
+    """The name of a parameter in our networks, from that in the plain ones."""
+    name = name.replace("parts.0.", "net.").replace("parts.1.", "wide.").replace("eyes.net.", "eyes.")
+    return name.removeprefix("net.") if name.startswith("net.") else name
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 class TrainingProgress:
     """A progress display: updates done, updates/s, time left, and the current policy quality where it is known."""
 
-    def __init__(self, total: int, enabled: bool = True, console: Console | None = None, lines: int = 10) -> None:
+    def __init__(
+        self, total: int, enabled: bool = True, begun: int = 0, console: Console | None = None, lines: int = 10
+    ) -> None:
+        """For ``total`` updates, of which ``begun`` were done before."""
         self._console = console or Console(stderr=True)
-        self._total, self._enabled = total, enabled
+        self._total, self._enabled, self._begun = total, enabled, begun
         self._started = time.perf_counter()
         self._line_every, self._next_line = max(1, total // lines), max(1, total // lines)
         self._bar: Progress | None = None
@@ -40,7 +43,7 @@ class TrainingProgress:
     def show(self, done: int, note: str = "") -> None:
         """Bring the display up to date."""
         elapsed = time.perf_counter() - self._started
-        rate = done / max(elapsed, 1e-9)
+        rate = (done - self._begun) / max(elapsed, 1e-9)
         if self._bar:
             self._bar.update(self._task, completed=done, rate=rate, note=note)
         elif self._enabled and done >= self._next_line:

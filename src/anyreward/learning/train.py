@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,42 +17,76 @@ from anyreward.learning.draw import draw, draw_z, known_features, with_z
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import Batch, Losses, MovingMoments, make_learner, updates
+from anyreward.learning.update import Batch, Learner, Losses, MovingMoments, make_learner, updates
 from anyreward.representation.fb import Representation
+
+REFILL = 50
+"""Cycles' worth of transitions collected anew where a run goes on without its replay."""
+MOST_AT_ONCE = 1_000
+"""Transitions collected before they enter the replay: images take memory while they wait."""
+
+
+@dataclass
+class Learning:
+    """Where a run stands: all that changes in it but the networks, their encoders and the replay."""
+
+    learner: Learner
+    random: torch.Generator
+    """draws for the updates"""
+    explore: torch.Generator
+    """draws for collecting, which so cannot disturb the updates"""
+    done: int = 0
+    """updates"""
+
+
+def begin(representation: Representation, s: Settings) -> Learning:
+    """A run that has done nothing yet, on the device of its settings."""
+    device = open_device(s.device)
+    representation.to(device)
+    averages = MovingMoments(s.average_share) if s.pairs == "average" else None
+    prepare = compiler() if s.compile and device.type == "cuda" else None
+    return Learning(
+        make_learner(representation.F, representation.B, s.learning_rate, averages, prepare, s.bfloat16),
+        torch.Generator(device).manual_seed(s.seed),
+        torch.Generator(device).manual_seed(stream_seed(s.seed, "explore")),
+    )
 
 
 def learn(
-    representation: Representation, replay: Replay, settings: Settings, collector: Collector | None = None
+    representation: Representation,
+    replay: Replay,
+    settings: Settings,
+    collector: Collector | None = None,
+    learning: Learning | None = None,
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Algorithm 1, on a replay that a collector fills (online) or that is full already (offline).
 
     Learns in place, and yields after each cycle: the number of updates done so far and the last update's losses.
+    ``learning`` is where to go on from, if not from the beginning.
     """
     s = settings
-    device = open_device(s.device)
-    representation.to(device)
-    # Collecting draws from a generator of its own, so that it cannot disturb what the updates draw.
-    random = torch.Generator(device).manual_seed(s.seed)
-    explore = torch.Generator(device).manual_seed(stream_seed(s.seed, "explore"))
-    averages = MovingMoments(s.average_share) if s.pairs == "average" else None
+    learning = learning or begin(representation, s)
+    learner, random = learning.learner, learning.random
     F, B = representation.F, representation.B
-    prepare = compiler() if s.compile and device.type == "cuda" else None
-    learner = make_learner(F, B, s.learning_rate, averages, prepare, s.bfloat16)
     run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
-    if s.compile and device.type == "cpu":
+    if s.compile and representation.device.type == "cpu":
         run = compiled_updates(learner, F, B, two_threads=s.threads != 1)
 
     def collect(steps: int, epsilon: float) -> None:
-        if collector is not None and steps > 0:
-            new_z = partial(draw_z, representation, replay, s, random=explore)
-            rows = collector.collect(steps, epsilon, representation.greedy, new_z)
+        end = replay.added + steps
+        while collector is not None and replay.added < end:
+            new_z = partial(draw_z, representation, replay, s, random=learning.explore)
+            rows = collector.collect(min(end - replay.added, MOST_AT_ONCE), epsilon, representation.greedy, new_z)
             representation.normalise(rows.observations, rows.features)
             replay.add(rows)
 
-    if collector is None:
-        representation.normalise(replay.transitions.observations, replay.transitions.features)
-    collect(s.warmup_steps, epsilon=1.0)
-    done, known, counted = 0, None, 0
+    if learning.done == 0:
+        if collector is None:
+            representation.normalise(replay.transitions.observations, replay.transitions.features)
+        collect(s.warmup_steps, epsilon=1.0)
+    elif len(replay) == 0:
+        collect(max(s.warmup_steps, REFILL * s.steps_per_cycle), s.exploration)
+    done, known, counted = learning.done, None, 0
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
         if s.pairs == "all" and replay.added > counted:  # no more work for B than two minibatches would be
@@ -68,6 +103,7 @@ def learn(
             done += n
             if done % s.target_every == 0:
                 learner.move_targets(s.target_retention)
+        learning.done = done
         yield done, losses()
 
 

@@ -13,7 +13,8 @@ from anyreward.errors import UserError
 class MetricsLog:
     """Appends to ``metrics.jsonl`` of a run folder; each line is whole once written."""
 
-    def __init__(self, folder: Path, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, tensorboard: bool = False, after: int | None = None) -> None:
+        """Begin anew, or go on ``after`` so many updates, without the lines of later ones."""
         self._board: Any = None
         if tensorboard:
             try:
@@ -22,7 +23,10 @@ class MetricsLog:
                 raise UserError("TensorBoard is not installed: pip install 'anyreward[tensorboard]'.") from error
             self._board = SummaryWriter(str(folder / "tensorboard"))
         folder.mkdir(parents=True, exist_ok=True)
+        kept = [] if after is None else [line for line in read_metrics(folder) if line["updates"] <= after]
         self._file = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+        for line in kept:
+            self._file.write(json.dumps(line) + "\n")
 
     def write(self, metrics: dict[str, float]) -> None:
         """One line; ``metrics`` must hold "updates"."""

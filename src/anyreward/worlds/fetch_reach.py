@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from importlib import metadata
@@ -36,7 +38,8 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         check_mujoco()
         if sys.platform == "linux" and not os.environ.get("DISPLAY"):
             os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
-        import gymnasium_robotics
+        with contextlib.redirect_stderr(io.StringIO()):  # it prints a notice about other environments
+            import gymnasium_robotics
 
         gym.register_envs(gymnasium_robotics)
         size: dict[str, Any] = {"render_mode": render_mode, "width": width, "height": height} if render_mode else {}

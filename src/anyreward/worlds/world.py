@@ -51,6 +51,8 @@ class World:
     feature_table: Array | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     """What this world changes in either preset."""
+    own_process: bool = False
+    """Whether each of many environments runs in a process of its own."""
     goal_test: GoalTest | None = None
     """How goals are measured here, where the world says so."""
     frames_per_step: int = 0
@@ -152,6 +154,7 @@ def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
         "settings": dict(getattr(env.unwrapped, "settings", {})),
+        "own_process": getattr(env.unwrapped, "own_process", False),
         "goal_test": getattr(env.unwrapped, "goal_test", None),
         "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
     }

@@ -1,0 +1,120 @@
+"""A run that is stopped and continued."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anyreward as ar
+import anyreward.training as training
+from anyreward.learning.checkpoint import FILE
+from anyreward.storage.metrics import read_metrics
+from tests.conftest import TINY, needs_compiler
+
+SMALL = {**TINY, "evaluate_every": 40}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 9, 800)
+    actions = rng.integers(0, 2, 800)
+    path = tmp_path_factory.mktemp("data") / "ring.npz"
+    following = (states + 2 * actions - 1) % 9
+    np.savez(path, observations=states, actions=actions, next_observations=following)
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"preset": "paper"},
+        {"pairs": "average"},
+        {"learning_rate_decay": 0.0, "target_every": 7},
+        pytest.param({"compile": True, "threads": 1}, marks=needs_compiler),
+    ],
+)
+def test_a_continued_run_ends_like_one_that_never_stopped(
+    changes: dict[str, object], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, where nothing is collected."""
+    whole = ar.train(data, **(SMALL | changes))  # type: ignore[arg-type]
+    stop_after(80, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        ar.train(data, out=tmp_path, **(SMALL | changes))  # type: ignore[arg-type]
+    monkeypatch.undo()
+    assert ar.load(tmp_path).updates == 80
+    continued = ar.resume(tmp_path, source=data, progress=False)
+    assert continued.updates == 200
+    assert continued.fingerprint == whole.fingerprint == ar.load(tmp_path).fingerprint
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [40, 80, 120, 160, 200]
+    seconds = [line["seconds"] for line in read_metrics(tmp_path)]
+    assert seconds == sorted(seconds)
+
+
+def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = training.learn
+
+    def stopping(*arguments: object) -> object:
+        for done, losses in real(*arguments):  # type: ignore[arg-type]
+            yield done, losses
+            if done >= updates:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "learn", stopping)
+
+
+def test_online_runs_keep_their_replay(tmp_path: Path) -> None:
+    ar.train("four-rooms", out=tmp_path, **(SMALL | {"updates": 80}))
+    agent = ar.resume(tmp_path, updates=160, progress=False)
+    assert agent.updates == agent.settings.updates == 160
+    assert [line["transitions"] for line in read_metrics(tmp_path)] == [200, 400, 600, 800]
+
+
+def test_it_learns_on(tmp_path: Path) -> None:
+    """Ten short runs in a row come as far as one long one would."""
+    changes = {"dim": 48, "hidden": 64, "batch_size": 64, "learning_rate_decay": 0.0, "progress": False}
+    ar.train("four-rooms", out=tmp_path, updates=80, **changes)  # type: ignore[arg-type]
+    for updates in range(160, 1_601, 160):
+        agent = ar.resume(tmp_path, updates=updates, progress=False)
+    quality = agent.goal_quality().ratio.mean()
+    whole = ar.train("four-rooms", updates=1_600, **changes).goal_quality().ratio.mean()  # type: ignore[arg-type]
+    assert quality > 0.8 * whole > 0.3
+
+
+def test_what_cannot_be_continued_says_why(tmp_path: Path, run_folder: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    with pytest.raises(ar.UserError, match="has done its 200 updates"):
+        ar.resume(folder)
+    (folder / FILE).write_bytes(b"nothing")
+    with pytest.raises(ar.UserError, match="is damaged"):
+        ar.resume(folder, updates=240, progress=False)
+    (folder / FILE).unlink()
+    with pytest.raises(ar.UserError, match="cannot be continued; only its agent was kept"):
+        ar.resume(folder, updates=240, progress=False)
+    ar.train("four-rooms", out=tmp_path / "other", **(SMALL | {"updates": 40, "seed": 5}))
+    shutil.copy(tmp_path / "other" / FILE, folder / FILE)
+    with pytest.raises(ar.UserError, match="belongs to another agent"):
+        ar.resume(folder, updates=240, progress=False)
+    assert ar.load(folder).updates == 200  # nothing was lost
+
+
+def test_a_long_run_saves_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a machine that loses its power would find."""
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    real, seen = training.learn, []
+
+    def looking(*arguments: object) -> object:
+        for done, losses in real(*arguments):  # type: ignore[arg-type]
+            if done > 40:
+                seen.append(ar.load(tmp_path).updates)
+            yield done, losses
+
+    monkeypatch.setattr(training, "learn", looking)
+    ar.train("four-rooms", out=tmp_path, **SMALL)
+    assert seen == [40, 80, 120, 160]
