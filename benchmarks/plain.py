@@ -99,6 +99,55 @@ def plain_move_targets(networks: Networks, retention: float) -> None:
                 old.copy_(retention * old + (1 - retention) * new)
 
 
+class PlainImageF(nn.Module):
+    """F(s, ., z) of images (b, 4, 84, 84) in bytes: (b, A, d)."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.eyes = nn.Sequential(
+            nn.Conv2d(4, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        self.rest = PlainF(64 * 7 * 7, actions)
+
+    def forward(self, s: Tensor, z: Tensor) -> Tensor:
+        """One vector an action."""
+        out: Tensor = self.rest(self.eyes(s.float() / 255), z)
+        return out
+
+
+class PlainImages:
+    """Updates from images (n, 4, 84, 84), each observation stored whole."""
+
+    def __init__(self, s: Array, a: Array, s1: Array, terminated: Array, g: Array, actions: int, gamma: float) -> None:
+        torch.manual_seed(0)
+        self.rng = np.random.default_rng(0)
+        self.s, self.a, self.s1, self.terminated, self.g, self.gamma = s, a, s1, terminated, g, gamma
+        F, B = PlainImageF(actions), _mlp(g.shape[1], D)
+        self.networks = Networks(F, B, copy.deepcopy(F), copy.deepcopy(B))
+        self.adam = torch.optim.Adam([*F.parameters(), *B.parameters()], lr=1e-4)
+
+    def update(self) -> None:
+        """One update on a new minibatch."""
+        i, j = (self.rng.integers(len(self.a), size=B_SIZE) for _ in range(2))
+        s, a, s1, g, other = (torch.from_numpy(x) for x in (self.s[i], self.a[i], self.s1[i], self.g[i], self.g[j]))
+        discount = self.gamma * torch.from_numpy(1.0 - self.terminated[i]).float()
+        plain_update(self.networks, self.adam, Minibatch(s, a, s1, discount, cauchy_z(), g, other), TAU, 1.0)
+
+
+def cauchy_z() -> Tensor:
+    """Task vectors for a minibatch, as the paper draws them."""
+    x = torch.randn(B_SIZE, D)
+    u = torch.distributions.Cauchy(0.0, 0.5).sample((B_SIZE, 1))
+    z: Tensor = D**0.5 * u * x / x.norm(dim=1, keepdim=True)
+    return z
+
+
 class PlainReplay:
     """Rows of one-hot states."""
 
@@ -148,9 +197,7 @@ class Plain:
     def minibatch(self) -> Minibatch:
         """Lines 15 to 17."""
         i, j = (self.rng.integers(self.replay.size, size=B_SIZE) for _ in range(2))
-        x = torch.randn(B_SIZE, D)
-        u = torch.distributions.Cauchy(0.0, 0.5).sample((B_SIZE, 1))
         s, other = torch.from_numpy(self.replay.s[i]), torch.from_numpy(self.replay.s[j])
-        z = D**0.5 * u * x / x.norm(dim=1, keepdim=True)
+        z = cauchy_z()
         s1, a = torch.from_numpy(self.replay.s1[i]), torch.from_numpy(self.replay.a[i])
         return Minibatch(s, a, s1, torch.full((B_SIZE,), GAMMA), z, s, other)

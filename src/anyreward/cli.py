@@ -23,6 +23,7 @@ from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.bench import PARTS, Part, run_bench
 from anyreward.experiments.demo import UPDATES, Task, answer, maze_of, run_demo
 from anyreward.experiments.doctor import check_parts
+from anyreward.experiments.pictures import picture
 from anyreward.experiments.sweep import train_seeds
 from anyreward.learning.presets import Settings, preset
 from anyreward.rewards.reward import Reward, goal
@@ -115,7 +116,11 @@ class Ask:
     start: str | None = None
     """Mazes: the cell x,y where the drawn trajectory starts (default: the first free cell)."""
     figure: Path | None = None
-    """Mazes: write a picture of the answer to this PNG."""
+    """Write a picture of the answer to this PNG: values and a path in a maze, a rollout elsewhere."""
+    video: Path | None = None
+    """Write a film of a rollout to this GIF, where the world can be rendered."""
+    seed: int = 0
+    """Seed of the rollout."""
 
     def run(self) -> None:
         """Answer, in a table and on request in a picture."""
@@ -125,12 +130,13 @@ class Ask:
         policy = agent.ask(target)
         maze = maze_of(agent)
         if maze is None:
-            if self.figure:
-                raise UserError(f"--figure draws mazes; this agent's world is {agent.world_name or 'not known'}.")
             print(
                 f"reward  {target}\ntrust   {policy.trust}\n|z_R|   {policy.reward_scale * float(policy.z.norm()):.4g}"
             )
+            picture(agent, policy, target, self.figure, self.video, self.seed)
             return
+        if self.video:
+            raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
         answer(agent, maze, [Task(str(target), target, _start_cell(self.start, maze))], self.figure, Console())
 
 
@@ -226,7 +232,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed on this machine, on the four rooms; close other programs first."""
+    """Measure speed on this machine, on the four rooms and on images; close other programs first."""
 
     parts: tuple[Part, ...] = PARTS
     """What to measure."""

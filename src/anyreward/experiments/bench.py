@@ -19,16 +19,18 @@ from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
+from anyreward.learning.frames import Frames
 from anyreward.learning.machine import threads, threads_of_one, update_flop
 from anyreward.learning.presets import Settings, preset
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learn
+from anyreward.representation.latent import on_sphere
 from anyreward.rewards.reward import reward
 from anyreward.training import train, untrained
 from anyreward.worlds.world import World, open_world
 
 QUALITY = 0.9
-Part = Literal["updates", "epoch", "ask", "memory", "quality"]
+Part = Literal["updates", "epoch", "ask", "memory", "quality", "images"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Show = Callable[[str], None]
 Figures = dict[str, Any]
@@ -37,7 +39,9 @@ Figures = dict[str, Any]
 def prepared(world: World, s: Settings) -> tuple[Agent, Replay, Collector]:
     """What a training run starts from."""
     agent = untrained(world, s)
-    return agent, Replay(s.replay_size), Collector(world.make_vector(s.environments), agent.features, s.seed)
+    image = agent.representation.observation_encoder.image
+    replay = Replay(s.replay_size, frames=Frames(image) if image else None)
+    return agent, replay, Collector(world.make_vector(s.environments), agent.features, s.seed)
 
 
 def peak_gflops(size: int = 1024) -> float:
@@ -225,6 +229,50 @@ def _train_with_full_replay(rows: int) -> Figures:
     return {"transitions": len(replay), "resident MB": peak / 1e6}
 
 
+def bench_images(plain: Path, cycles: int = 6) -> Figures:
+    """Ms. Pacman: an update against the plain one, in turn; drawing a minibatch; collecting."""
+    world = open_world("ms-pacman")
+    figures: Figures = {}
+    runs: dict[str, Callable[[], Any]] = {}
+    for name in ("paper", "fast"):
+        s = preset(name, **world.settings).with_(updates=10**6, threads=torch.get_num_threads())
+        agent, replay, collector = prepared(world, s)
+        started = time.perf_counter()
+        rows = collector.collect(1_000)
+        figures["environment steps a second, random actions"] = 1_000 / (time.perf_counter() - started)
+        replay.add(rows)
+        runs[name] = partial(next, learn(agent.representation, replay, s))
+    shape = agent.representation.observation_encoder.image or ()
+    images = (rows.observations.view(-1, *shape).numpy(), rows.next_observations.view(-1, *shape).numpy())
+    unit = agent.representation.feature_encoder(rows.features)
+    reference = _load_plain(plain).PlainImages(
+        images[0], rows.actions.numpy(), images[1], rows.terminated.numpy(), unit.numpy(), world.actions, s.gamma
+    )
+    index = torch.randint(len(replay), (cycles * 20, s.batch_size))
+    figures["a minibatch of states and next states, ms"] = _spread(
+        [_seconds(partial(replay.at, i)) * 1e3 for i in index]
+    )
+    figures["frames kept a transition"] = replay.frames.kept / len(replay) if replay.frames else 0.0
+    few = 5
+    for run in (*runs.values(), reference.update):
+        run()
+    times: dict[str, list[float]] = {name: [] for name in ("plain", *runs)}
+    for _ in range(cycles):
+        times["plain"].append(_seconds(lambda: [reference.update() for _ in range(few)]) / few * 1e3)
+        for name, run in runs.items():
+            times[name].append(_seconds(run) / s.updates_per_cycle * 1e3)
+    for name, ms in times.items():
+        figures[f"update ms, {name}"] = _spread(ms)
+    for name in runs:
+        ratios = [a / b for a, b in zip(times["plain"], times[name], strict=True)]
+        figures[f"plain / {name}"] = _spread(ratios)
+    started = time.perf_counter()
+    z = on_sphere(torch.randn(8, s.dim))
+    collector.collect(400, 0.2, agent.representation.greedy, lambda n: z[:n])
+    figures["environment steps a second, greedy in F"] = 400 / (time.perf_counter() - started)
+    return figures
+
+
 def run_bench(
     parts: tuple[Part, ...] = PARTS,
     dim: int = 100,
@@ -234,7 +282,7 @@ def run_bench(
     compiled: bool = True,
 ) -> Figures:
     """Measure on the four rooms; run it on a quiet machine. With ``compiled``, compiled updates are timed too."""
-    if "epoch" in parts:
+    if "epoch" in parts or "images" in parts:
         _load_plain(plain)  # before minutes of timing, not after
     compiled = compiled and load_updates()
     world = open_world("four-rooms")
@@ -255,4 +303,7 @@ def run_bench(
     if "quality" in parts:
         show(f"training until quality {QUALITY} ...")
         figures["quality"] = bench_quality(world, show, compiled)
+    if "images" in parts:
+        show("timing updates from images ...")
+        figures["images"] = bench_images(plain)
     return figures

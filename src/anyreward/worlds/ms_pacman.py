@@ -39,6 +39,8 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012 (Gymnasium's own convention)
     own_process = True
     frames_per_step = REPEATS
+    on_screen = True
+    """achieved_goal counts pixels of what `render` shows"""
     feature_names = ("x", "y")
     """What the numbers of achieved_goal are called."""
     settings = {  # noqa: RUF012 (constant)

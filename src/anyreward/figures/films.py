@@ -1,0 +1,125 @@
+"""Pictures of rollouts: the continuous maze with values and paths, films of rendered worlds as strips and GIFs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.figures.maze import pyplot
+
+Array = np.ndarray[Any, Any]
+ORANGE, VERMILION = "#e69f00", "#d55e00"
+
+
+@dataclass(frozen=True)
+class Film:
+    """A rollout as it was rendered, with the features of every state."""
+
+    images: Sequence[Array]
+    """(height, width, 3) each"""
+    places: Array
+    """(steps + 1, k)"""
+    on_screen: bool = False
+    """Whether places are pixels of the images, so that path and goals can be drawn into them."""
+
+
+def draw_square(
+    panels: Sequence[tuple[str, Array, Sequence[Array], Array, Array]], walls: Array, path: Path, heading: str = ""
+) -> Path:
+    """The continuous maze, one panel an answer.
+
+    A panel is its title, the values (k, k) on a grid, by y and x, paths (steps, 2), goals and forbidden places (n, 2).
+    """
+    plt = pyplot()
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 5.4), squeeze=False, layout="constrained")
+    for axis, (title, values, paths, goals, forbidden) in zip(axes[0], panels, strict=True):
+        ticks = np.linspace(0, 1, len(values))
+        filled = axis.contourf(ticks, ticks, values, levels=20, cmap="viridis")
+        figure.colorbar(filled, ax=axis, shrink=0.75, label="value (agent's estimate)")
+        for i, (x0, y0, x1, y1) in enumerate(walls):
+            axis.plot([x0, x1], [y0, y1], color="black", linewidth=6, label="wall" if i == 0 else None)
+        for i, way in enumerate(paths):
+            axis.plot(*way.T, color="white", linewidth=3.2, zorder=3)
+            axis.plot(*way.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path" if i == 0 else None)
+            axis.scatter(*way[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
+        _mark(axis, goals, forbidden)
+        axis.set(title=title, xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    _finish(plt, figure, axes[0], path, heading)
+    return path
+
+
+def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
+    """Some images of a film in their order; where places are on the screen, with the way so far, goals and hazards."""
+    plt = pyplot()
+    shown = np.unique(np.linspace(0, len(film.images) - 1, most).astype(int))
+    rows = (len(shown) + 3) // 4
+    high, wide = film.images[0].shape[:2]
+    size = (3.0 * min(4, len(shown)), 3.0 * rows * high / wide + 0.9)
+    figure, axes = plt.subplots(rows, min(4, len(shown)), figsize=size, squeeze=False, layout="constrained")
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, i in zip(axes.flat, shown, strict=False):
+        axis.imshow(film.images[i])
+        axis.set_title(f"step {i}", fontsize=10)
+        if film.on_screen:
+            way = film.places[: i + 1]
+            axis.plot(*way.T, color="black", linewidth=3.5, zorder=3)
+            axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path")
+            _mark(axis, goals, forbidden)
+    _finish(plt, figure, axes.flat, path, heading)
+    return path
+
+
+def save_gif(film: Film, goals: Array, forbidden: Array, path: Path, fps: float) -> Path:
+    """The film as a GIF, with path, goals and forbidden places drawn in where they are on the screen."""
+    pyplot()  # Pillow comes with it, and so does the message where it is missing
+    from PIL import Image, ImageDraw
+
+    if path.suffix.lower() != ".gif":
+        raise UserError(f"Films are written as GIFs; {path.name} does not end in .gif.")
+    scale = max(1, 480 // film.images[0].shape[0])
+    frames = []
+    for i, image in enumerate(film.images):
+        high, wide = image.shape[:2]
+        frame = Image.fromarray(image).resize((wide * scale, high * scale), Image.Resampling.NEAREST)
+        if film.on_screen:
+            pen = ImageDraw.Draw(frame)
+            way = [(float(x) * scale, float(y) * scale) for x, y in film.places[: i + 1]]
+            pen.line(way, fill="white", width=scale)
+            for x, y in np.asarray(goals) * scale:
+                pen.ellipse((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill="white", outline="black")
+            for x, y in np.asarray(forbidden) * scale:
+                pen.line((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill=VERMILION, width=scale)
+                pen.line((x - 3 * scale, y + 3 * scale, x + 3 * scale, y - 3 * scale), fill=VERMILION, width=scale)
+        frames.append(frame)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / fps), loop=0)
+    return path
+
+
+def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
+    if len(goals):
+        axis.scatter(*np.asarray(goals).T, s=190, marker="*", color="white", edgecolor="black", zorder=6, label="goal")
+    if len(forbidden):
+        axis.scatter(
+            *np.asarray(forbidden).T, s=110, marker="X", color=VERMILION, edgecolor="black", zorder=6, label="forbidden"
+        )
+
+
+def _finish(plt: Any, figure: Any, axes: Any, path: Path, heading: str) -> None:
+    if heading:
+        figure.suptitle(heading)
+    entries = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            entries[label] = handle
+    if entries:
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
