@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import anyreward as ar
 from anyreward.cli import main
+from anyreward.experiments.doctor import check_parts
 from tests.conftest import needs_compiler
 
 TINY = ["--dim", "8", "--hidden", "16", "--batch-size", "16", "--updates", "80", "--environments", "2"]
@@ -77,6 +79,52 @@ def test_a_world_changes_the_presets_unless_told_otherwise(capsys: pytest.Captur
     assert run(capsys, "train", "anyreward/ContinuousMaze-v0", "--encoding", "plain", "--out", "plain", *TINY)[0] == 0
     assert ar.load("plain").settings.encoding == "plain"
     assert ar.load("plain").settings.steps_per_cycle == 120
+
+
+def test_worlds_that_are_played(capsys: pytest.CaptureFixture[str]) -> None:
+    """Train, continue, evaluate by playing, draw and film."""
+    assert run(capsys, "train", "continuous-maze", "--out", "square", *TINY)[0] == 0
+    code, out, err = run(capsys, "continue", "square")
+    assert code == 2
+    assert "has done its 80 updates" in err
+    assert run(capsys, "continue", "square", "--updates", "120")[0] == 0
+    assert ar.load("square").updates == 120
+    code, out, _ = run(capsys, "evaluate", "square", "--goals", "20", "--json", "goals.json")
+    assert code == 0
+    assert "95% interval" in out
+    rows = json.loads(Path("goals.json").read_text())["goals"]
+    assert set(rows) == {"agent, epsilon 0.02", "random"}
+    assert all(0 <= row["success_interval"][0] <= row["success"] <= row["success_interval"][1] for row in rows.values())
+    code, out, _ = run(
+        capsys, "ask", "square", "--goal", "0.9,0.9", "--avoid", "0.5,0.5", "--figure", "a.png", "--video", "a.gif"
+    )
+    assert code == 0
+    assert Path("a.png").stat().st_size > 10_000
+    assert Path("a.gif").read_bytes()[:3] == b"GIF"
+    code, _, err = run(capsys, "ask", "square", "--goal", "0.9,0.9", "--video", "a.avi")
+    assert code == 2
+    assert "does not end in .gif" in err
+
+
+def test_doctor_uses_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    for part in ("core", "compiled updates", "FetchReach", "Ms. Pacman", "figures", "datasets", "TensorBoard"):
+        assert part in out
+
+
+def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    found = {name: (works, seen) for name, works, seen in check_parts()}
+    assert found["core"][0]
+    for name, install in (("FetchReach", "mujoco"), ("Ms. Pacman", "ale-py"), ("datasets", "anyreward[datasets]")):
+        works, seen = found[name]
+        assert not works
+        assert "not installed" in seen
+        assert install in seen
 
 
 def test_the_suite_at_a_temperature(capsys: pytest.CaptureFixture[str]) -> None:

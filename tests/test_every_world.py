@@ -14,7 +14,14 @@ import anyreward.training as training
 from anyreward.storage.metrics import read_metrics
 from anyreward.worlds.world import NAMED
 
-SMALL: dict[str, Any] = {"dim": 16, "hidden": 32, "batch_size": 32, "updates": 80, "evaluate_every": 40}
+SMALL: dict[str, Any] = {
+    "dim": 16,
+    "hidden": 32,
+    "batch_size": 32,
+    "updates": 80,
+    "evaluate_every": 40,
+    "steps_per_cycle": 24,
+}
 
 
 @pytest.mark.parametrize(
