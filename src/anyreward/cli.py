@@ -48,6 +48,8 @@ class Train:
     """Replace an agent that is in the run folder already."""
     tensorboard: bool = False
     """Write TensorBoard events too; metrics.jsonl is always written."""
+    minutes: float | None = None
+    """Stop after so long, if not done before; `anyreward continue` goes on."""
     seeds: tuple[int, ...] = ()
     """Train with each of these seeds, in parallel processes, into folders of their own (instead of --seed)."""
 
@@ -63,11 +65,17 @@ class Train:
             folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
         try:
             if self.seeds:
-                train_seeds(self.source, self.settings, folders, self.overwrite, tensorboard=self.tensorboard)
+                options = {"tensorboard": self.tensorboard, "minutes": self.minutes}
+                train_seeds(self.source, self.settings, folders, self.overwrite, **options)
             else:
                 out = folders[self.settings.seed]
                 train(
-                    self.source, settings=self.settings, out=out, overwrite=self.overwrite, tensorboard=self.tensorboard
+                    self.source,
+                    settings=self.settings,
+                    out=out,
+                    overwrite=self.overwrite,
+                    tensorboard=self.tensorboard,
+                    minutes=self.minutes,
                 )
         except KeyboardInterrupt:
             raise _stopped(list(folders.values())) from None
@@ -86,11 +94,19 @@ class Continue:
     """Its dataset, where it learned from one."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
+    minutes: float | None = None
+    """Stop after so long, if not done before."""
 
     def run(self) -> None:
         """Train on and say where the agent is."""
         try:
-            resume(self.run_folder, updates=self.updates, source=self.source, tensorboard=self.tensorboard)
+            resume(
+                self.run_folder,
+                updates=self.updates,
+                source=self.source,
+                tensorboard=self.tensorboard,
+                minutes=self.minutes,
+            )
         except KeyboardInterrupt:
             raise _stopped([self.run_folder]) from None
         print("Agent:", self.run_folder)

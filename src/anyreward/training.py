@@ -64,6 +64,7 @@ def train(
     overwrite: bool = False,
     progress: bool = True,
     tensorboard: bool = False,
+    minutes: float | None = None,
     **changes: Any,
 ) -> Agent:
     """Learn a representation without reward, online in a world or offline from a dataset.
@@ -78,6 +79,7 @@ def train(
         overwrite: whether ``out`` may hold an agent already.
         progress: whether to show progress.
         tensorboard: whether to write TensorBoard events to the run folder too.
+        minutes: stop after so long, if not done before; `resume` goes on.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
     # the type checker cannot know that what is no dataset is a world
@@ -90,7 +92,8 @@ def train(
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    return _run(place, untrained(place, s, features), s, None if out is None else Path(out), progress, tensorboard)
+    folder = None if out is None else Path(out)
+    return _run(place, untrained(place, s, features), s, folder, progress, tensorboard, minutes)
 
 
 def resume(
@@ -101,6 +104,7 @@ def resume(
     features: Callable[[Any], Any] | None = None,
     progress: bool = True,
     tensorboard: bool = False,
+    minutes: float | None = None,
 ) -> Agent:
     """Go on with a run that was stopped, or that shall learn for longer.
 
@@ -114,6 +118,7 @@ def resume(
         features: phi again, where that was a function.
         progress: whether to show progress.
         tensorboard: whether to write TensorBoard events too.
+        minutes: stop after so long, if not done before.
     """
     folder = Path(folder)
     agent = load(folder, features)
@@ -124,7 +129,7 @@ def resume(
         place: World | Dataset = agent.world()
     else:
         place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # as in train
-    return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, go_on=True)
+    return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, minutes, go_on=True)
 
 
 def _run(
@@ -134,13 +139,16 @@ def _run(
     out: Path | None,
     progress: bool,
     tensorboard: bool,
+    minutes: float | None = None,
     go_on: bool = False,
 ) -> Agent:
     """The loop with all that surrounds it: metrics, evaluation, saving, and an end that loses nothing."""
+    if minutes is not None and not minutes > 0:
+        raise UserError(f"minutes is {minutes}; it must be positive.")
     device = open_device(s.device)
     if s.compile and device.type == "cpu" and not load_updates():
         s = s.with_(compile=False)
-    done = agent.updates
+    done, begun = agent.updates, time.perf_counter()
     flop = update_flop(agent.representation.F, agent.representation.B, s)
     with ExitStack() as stack:
         s = s.with_(threads=s.threads or threads_for(flop, torch.get_num_threads()))
@@ -207,6 +215,8 @@ def _run(
                 if out is not None and device.type == "cpu" and time.perf_counter() - saved > SAVE_EVERY:
                     save(done)
                     saved = time.perf_counter()
+                if minutes is not None and time.perf_counter() - begun > 60 * minutes:
+                    break
         except BaseException as error:
             if done and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned

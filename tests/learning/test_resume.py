@@ -86,6 +86,15 @@ def test_it_learns_on(tmp_path: Path) -> None:
     assert quality > 0.8 * whole > 0.3
 
 
+def test_a_run_stops_in_time(tmp_path: Path) -> None:
+    agent = ar.train("four-rooms", out=tmp_path, minutes=1e-6, **SMALL)
+    assert agent.updates == 40 == ar.load(tmp_path).updates
+    assert ar.resume(tmp_path, minutes=1e-6, progress=False).updates == 80
+    assert ar.resume(tmp_path, minutes=10, progress=False).updates == 200
+    with pytest.raises(ar.UserError, match="minutes is 0"):
+        ar.train("four-rooms", minutes=0, **SMALL)
+
+
 def test_what_cannot_be_continued_says_why(tmp_path: Path, run_folder: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run_folder, folder)
