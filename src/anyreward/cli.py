@@ -65,7 +65,7 @@ class Train:
             folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
         try:
             if self.seeds:
-                options = {"tensorboard": self.tensorboard, "minutes": self.minutes}
+                options: dict[str, Any] = {"tensorboard": self.tensorboard, "minutes": self.minutes}
                 train_seeds(self.source, self.settings, folders, self.overwrite, **options)
             else:
                 out = folders[self.settings.seed]
