@@ -44,7 +44,7 @@ def run(world: str, preset: str, seed: int, minutes: float, changes: dict[str, A
     RESULTS.mkdir(parents=True, exist_ok=True)
     shutil.copy(folder / "metrics.jsonl", RESULTS / f"{name}.jsonl")
     figures = {"agent": agent.reach_goals(seed=1).summary(), "random": agent.reach_goals(seed=1, epsilon=1.0).summary()}
-    result = {"world": world, "preset": preset, "seed": seed, "updates": agent.updates, **chosen, "played": figures}
+    result = {"world": world, "preset": preset, "seed": seed, **chosen, "updates": agent.updates, "played": figures}
     write_json(RESULTS / f"{name}.json", result)
     print(name, figures)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.acting.evaluate import Scores, goal_quality, policy_tables, score_policies, state_features
-from anyreward.acting.goals import GoalScores, goal_test_of, goal_z, play_goals, together
+from anyreward.acting.goals import GoalScores, goal_test_of, goal_z, measures, play_goals, together
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings, settings_from_json
@@ -159,14 +159,19 @@ class Agent:
         """
         world = world or self.world()
         test = goal_test_of(world)
+        if not measures(test, self.features):
+            raise UserError(
+                f"Goals of {world.name} are given in the features that it names itself; this agent's B sees others."
+            )
         if goals is None:
             goals = 1_000 if test.every is None else test.every
         if isinstance(goals, int):
             if goals < 1:
                 raise UserError(f"goals is {goals}; it must be positive.")
             goals = test.draw(np.random.default_rng(seed), goals)
-        Z, _ = self.known_size(goal_z(self.representation, self.features, goals))
-        with closing(world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)) as env:
+        Z = goal_z(self.representation, self.features, goals, self.settings.z_norm == "sphere")
+        env = world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)
+        with closing(env) if world.recipe is not None else nullcontext():  # an object stays its owner's to close
             return play_goals(
                 env,
                 test,

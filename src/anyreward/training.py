@@ -16,7 +16,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from anyreward.acting.evaluate import goal_quality
-from anyreward.acting.goals import goal_z, play_goals, together
+from anyreward.acting.goals import goal_z, measures, play_goals, together
 from anyreward.agent import Agent, fresh_representation, load
 from anyreward.errors import UserError
 from anyreward.learning import checkpoint
@@ -32,7 +32,6 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay
 from anyreward.learning.train import begin, learn, stream_seed
 from anyreward.representation.features import feature_map
-from anyreward.representation.latent import on_sphere
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.trust import lookahead_sample
 from anyreward.storage.metrics import MetricsLog, read_metrics
@@ -234,8 +233,9 @@ def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:
         size = max(size, most)  # data that is given is used whole
     frames = None
     if image:
-        check_memory(most, each or image[0], image[1] * image[2], s.replay_file)
-        frames = Frames(image, s.replay_file or None)
+        each = each or image[0]
+        check_memory(most, each, image[1] * image[2], s.replay_file)
+        frames = Frames(image, int(1.1 * most * each) + image[0], s.replay_file or None)  # episodes' first ones too
     return Replay(size, open_device(s.device), frames)
 
 
@@ -284,9 +284,9 @@ def _evaluation(world: World, agent: Agent, s: Settings, stack: ExitStack) -> Ca
     mdp = finite_mdp(world.make(), s.gamma, MOST_STATES) if world.make is not None else None
     if mdp is not None and len(mdp.live):
         return partial(_quality, agent, mdp)
-    if world.goal_test is None or world.recipe is None or agent.features.kind == "function":
-        return _losses_only
     test = world.goal_test
+    if test is None or world.recipe is None or not measures(test, agent.features):
+        return _losses_only
     goals = test.draw(np.random.default_rng(s.seed), GOALS_PLAYED)
     env = stack.enter_context(closing(world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)))
     return partial(_success, agent, env, test, goals, s)
@@ -296,8 +296,7 @@ def _success(
     agent: Agent, env: VectorEnv[Any, Any, Any], test: GoalTest, goals: np.ndarray[Any, Any], s: Settings
 ) -> dict[str, float]:
     """The share of some goals that are reached, and how far from them episodes end, acting as the paper does."""
-    Z = goal_z(agent.representation, agent.features, goals)
-    Z = on_sphere(Z) if s.z_norm == "sphere" else Z
+    Z = goal_z(agent.representation, agent.features, goals, s.z_norm == "sphere")
     q = agent.representation.q
     scores = play_goals(env, test, goals, agent.features, lambda packed, which: q(packed, Z[which]), seed=s.seed)
     return {"success": scores.success, "distance": float(scores.distance.mean())}

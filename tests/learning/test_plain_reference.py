@@ -59,7 +59,7 @@ def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, 
     place = ar.open_world(world)
     agent = untrained(place, s)
     image = agent.representation.observation_encoder.image
-    replay = Replay(s.replay_size, frames=Frames(image) if image else None)
+    replay = Replay(s.replay_size, frames=Frames(image, 1_000) if image else None)
     with closing(place.make_vector(4)) as env:
         rows = Collector(env, agent.features, s.seed).collect(150 if image else 1_000)
     replay.add(Transitions(*(column.to(dtype) if column.is_floating_point() else column for column in rows)))

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
+from anyreward.representation.latent import on_sphere
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import pack_seen
-from anyreward.worlds.world import World, discrete_actions
+from anyreward.worlds.spaces import leaves, pack_seen, with_final
+from anyreward.worlds.world import World, autoreset_mode, discrete_actions
 
 Array = np.ndarray[Any, Any]
 Preferences = Callable[[Tensor, Array], Tensor]
@@ -64,16 +65,23 @@ def bootstrap(values: Array, share: float = 0.95, draws: int = 2_000, seed: int 
     return float(low), float(high)
 
 
-def goal_z(representation: Representation, features: FeatureMap, goals: Array) -> Tensor:
-    """(n, d) z_R of goals (n, k): B of their features (the mean over actions, where B sees actions)."""
-    if features.kind == "function":
-        raise UserError("Goals of this world are measured in its own features; this agent's features are a function.")
+def goal_z(representation: Representation, features: FeatureMap, goals: Array, sphere: bool) -> Tensor:
+    """(n, d) z of goals (n, k), as the paper has it: B of their features (the mean over actions, where B sees those).
+
+    ``sphere`` brings them to the length that F was trained with, where that is one.
+    """
     rows = torch.as_tensor(np.asarray(goals), dtype=torch.float32)
-    if not features.include_action:
-        return representation.backward_map(rows)
-    actions = torch.arange(features.actions).repeat(len(rows))[:, None]
-    every = torch.cat([rows.repeat_interleave(features.actions, 0), actions], dim=1)
-    return representation.backward_map(every).view(len(rows), features.actions, -1).mean(1)
+    if features.include_action:
+        actions = torch.arange(features.actions).repeat(len(rows))[:, None]
+        rows = torch.cat([rows.repeat_interleave(features.actions, 0), actions], dim=1)
+    z = representation.backward_map(rows).view(len(goals), -1, representation.dim).mean(1)
+    return on_sphere(z) if sphere else z
+
+
+def measures(test: GoalTest, features: FeatureMap) -> bool:
+    """Whether an agent's features are those that the world's goals are given in."""
+    width = test.draw(np.random.default_rng(0), 1).shape[1]
+    return features.kind != "function" and sum(leaf.packed for leaf in leaves(features.state_space)) == width
 
 
 def play_goals(
@@ -87,9 +95,10 @@ def play_goals(
 ) -> GoalScores:
     """One episode a goal, as many together as there are environments, acting greedily but for epsilon.
 
-    An episode that terminates is over. The environments must not end episodes by themselves within the test's steps.
+    An episode that ends before the test's steps are over is over.
     """
     epsilon = test.epsilon if epsilon is None else epsilon
+    space, same_step = env.single_observation_space, autoreset_mode(env) is AutoresetMode.SAME_STEP
     rng, start = np.random.default_rng(seed), discrete_actions(env.single_action_space).start
     reached, distance = np.zeros(len(goals), dtype=bool), np.full(len(goals), np.nan)
     for wave in range(0, len(goals), env.num_envs):
@@ -98,17 +107,20 @@ def play_goals(
         running = np.arange(env.num_envs) < len(which)
         observations, _ = env.reset(seed=int(rng.integers(2**31)))
         for _ in range(test.steps):
-            packed = pack_seen(env.single_observation_space, observations)
-            best = preferences(torch.from_numpy(packed), places).argmax(1).numpy()
             actions = rng.integers(features.actions, size=env.num_envs)
-            actions = np.where(rng.random(env.num_envs) < epsilon, actions, best)
-            observations, _, terminated, truncated, _ = env.step(actions + start)
-            after = pack_seen(env.single_observation_space, observations)
-            achieved = features.of(observations, after, actions)[:, : goals.shape[1]]
+            if epsilon < 1:
+                packed = torch.from_numpy(pack_seen(space, observations))
+                best = preferences(packed, places).argmax(1).numpy()
+                actions = np.where(rng.random(env.num_envs) < epsilon, actions, best)
+            observations, _, terminated, truncated, infos = env.step(actions + start)
+            done, seen = np.logical_or(terminated, truncated), observations
+            if same_step and done.any():
+                seen = with_final(space, observations, infos["final_obs"], done)
+            achieved = features.of(seen, pack_seen(space, seen), actions)[:, : goals.shape[1]]
             there = test.reached(achieved, goals[places]) & running
             reached[places[there]] = True
             distance[places[running]] = np.linalg.norm(achieved - goals[places], axis=1)[running]
-            running &= ~np.logical_or(terminated, truncated)
+            running &= ~done
             if not running.any():
                 break
     return GoalScores(goals, reached, distance)

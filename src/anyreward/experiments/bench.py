@@ -27,6 +27,7 @@ from anyreward.learning.train import learn
 from anyreward.representation.latent import on_sphere
 from anyreward.rewards.reward import reward
 from anyreward.training import train, untrained
+from anyreward.worlds.ms_pacman import check_ale
 from anyreward.worlds.world import World, open_world
 
 QUALITY = 0.9
@@ -40,7 +41,7 @@ def prepared(world: World, s: Settings) -> tuple[Agent, Replay, Collector]:
     """What a training run starts from."""
     agent = untrained(world, s)
     image = agent.representation.observation_encoder.image
-    replay = Replay(s.replay_size, frames=Frames(image) if image else None)
+    replay = Replay(s.replay_size, frames=Frames(image, 10_000) if image else None)
     return agent, replay, Collector(world.make_vector(s.environments), agent.features, s.seed)
 
 
@@ -229,14 +230,28 @@ def _train_with_full_replay(rows: int) -> Figures:
     return {"transitions": len(replay), "resident MB": peak / 1e6}
 
 
-def bench_images(plain: Path, cycles: int = 6) -> Figures:
+def _bench_drawing(like: Frames, repeats: int, frames: int = 300_000, batch: int = 128) -> Figures:
+    """128 states with their next states, out of 2 GB of frames."""
+    large = Frames((like.stack, 1, like.size), frames)
+    for piece in large.images.split(1_000):
+        piece.copy_(like.images[: len(piece)])
+    numbers = torch.randint(frames, (repeats, 2 * batch, like.stack))
+    return {
+        "frames drawn from": frames,
+        "a minibatch of states and next states, ms": _spread([_seconds(partial(large.of, i)) * 1e3 for i in numbers]),
+    }
+
+
+def bench_images(plain: Path, dim: int = 100, cycles: int = 6) -> Figures:
     """Ms. Pacman: an update against the plain one, in turn; drawing a minibatch; collecting."""
     world = open_world("ms-pacman")
     figures: Figures = {}
     runs: dict[str, Callable[[], Any]] = {}
+    opened: list[Collector] = []
     for name in ("paper", "fast"):
-        s = preset(name, **world.settings).with_(updates=10**6, threads=torch.get_num_threads())
+        s = preset(name, **world.settings).with_(updates=10**6, threads=torch.get_num_threads(), dim=dim)
         agent, replay, collector = prepared(world, s)
+        opened.append(collector)
         started = time.perf_counter()
         rows = collector.collect(1_000)
         figures["environment steps a second, random actions"] = 1_000 / (time.perf_counter() - started)
@@ -248,11 +263,9 @@ def bench_images(plain: Path, cycles: int = 6) -> Figures:
     reference = _load_plain(plain).PlainImages(
         images[0], rows.actions.numpy(), images[1], rows.terminated.numpy(), unit.numpy(), world.actions, s.gamma
     )
-    index = torch.randint(len(replay), (cycles * 20, s.batch_size))
-    figures["a minibatch of states and next states, ms"] = _spread(
-        [_seconds(partial(replay.at, i)) * 1e3 for i in index]
-    )
-    figures["frames kept a transition"] = replay.frames.kept / len(replay) if replay.frames else 0.0
+    assert replay.frames is not None
+    figures["frames kept a transition"] = replay.frames.kept / len(replay)
+    figures |= _bench_drawing(replay.frames, 20 * cycles)
     few = 5
     for run in (*runs.values(), reference.update):
         run()
@@ -270,6 +283,8 @@ def bench_images(plain: Path, cycles: int = 6) -> Figures:
     z = on_sphere(torch.randn(8, s.dim))
     collector.collect(400, 0.2, agent.representation.greedy, lambda n: z[:n])
     figures["environment steps a second, greedy in F"] = 400 / (time.perf_counter() - started)
+    for one in opened:
+        one.close()
     return figures
 
 
@@ -284,6 +299,8 @@ def run_bench(
     """Measure on the four rooms; run it on a quiet machine. With ``compiled``, compiled updates are timed too."""
     if "epoch" in parts or "images" in parts:
         _load_plain(plain)  # before minutes of timing, not after
+    if "images" in parts:
+        check_ale()
     compiled = compiled and load_updates()
     world = open_world("four-rooms")
     figures: Figures = {"threads": torch.get_num_threads(), "dim": dim}
@@ -305,5 +322,5 @@ def run_bench(
         figures["quality"] = bench_quality(world, show, compiled)
     if "images" in parts:
         show("timing updates from images ...")
-        figures["images"] = bench_images(plain)
+        figures["images"] = bench_images(plain, dim)
     return figures

@@ -13,8 +13,8 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
-from anyreward.worlds.spaces import as_batch, pack_seen, take
-from anyreward.worlds.world import discrete_actions
+from anyreward.worlds.spaces import pack_seen, with_final
+from anyreward.worlds.world import autoreset_mode, discrete_actions
 
 Array = np.ndarray[Any, Any]
 
@@ -29,8 +29,7 @@ class Collector:
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], features: FeatureMap, seed: int) -> None:
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._mode = AutoresetMode(mode)
+        self._mode = autoreset_mode(env)
         self._env = env
         self._features = features
         self._rng = np.random.default_rng(seed)
@@ -55,6 +54,10 @@ class Collector:
             columns.append(rows)
         return Transitions(*(torch.from_numpy(np.concatenate(column)) for column in zip(*columns, strict=True)))
 
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+
     def _step(
         self, epsilon: float, greedy: GreedyActions | None, draw_z: Callable[[int], Tensor] | None
     ) -> tuple[Array, ...]:
@@ -72,9 +75,9 @@ class Collector:
         done = np.logical_or(terminated, truncated)
         following = packed
         if self._mode is AutoresetMode.SAME_STEP and done.any():
-            following = packed.copy()
-            for i in np.flatnonzero(done):
-                following[i] = self._final(infos["final_obs"], int(i))
+            following = self._pack(
+                with_final(self._env.single_observation_space, observations, infos["final_obs"], done)
+            )
         if self._mode is AutoresetMode.DISABLED and done.any():
             observations, _ = self._env.reset(options={"reset_mask": done})
             packed = self._pack(observations)
@@ -91,9 +94,3 @@ class Collector:
         if not np.isfinite(packed).all():
             raise UserError("The environment returned an observation with NaN or infinity; training cannot use it.")
         return packed
-
-    def _final(self, final: Any, i: int) -> Array:
-        """The packed last observation of environment i, which Gymnasium hands over beside the reset one."""
-        space = self._env.single_observation_space
-        element = final[i] if isinstance(final, np.ndarray) else take(space, final, i)
-        return pack_seen(space, as_batch(space, element))

@@ -16,8 +16,8 @@ from anyreward.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**14
-"""Frames that memory is taken for at once."""
+SHARE = 0.9
+"""Share of the free memory, or disk, that frames may take."""
 RECENT = 2**13
 """Frames among which a new one is looked for: enough for what observations of one episode share."""
 
@@ -25,30 +25,33 @@ RECENT = 2**13
 class Frames:
     """Frames by number, with a count of who uses each; those that no one uses make room for new ones.
 
-    Memory is taken in blocks as it is needed. With a ``file`` the blocks are mapped from it and the system decides
-    what stays in memory; the file is removed again by `close`.
+    Room for ``expected`` frames is reserved at once and memory taken as they come; should there be more, they are
+    moved to a larger place. With a ``file`` they are mapped from it, the system decides what stays in memory, and
+    `close` removes it again.
     """
 
-    def __init__(self, image: tuple[int, int, int], file: str | Path | None = None) -> None:
+    def __init__(self, image: tuple[int, int, int], expected: int, file: str | Path | None = None) -> None:
         self.stack, self.size = image[0], image[1] * image[2]
         self.file = Path(file) if file else None
         if self.file is not None:
-            if self.file.exists():
-                raise UserError(f"{self.file} exists already. Name a new file for the frames, or remove it.")
             try:
-                self.file.touch()
+                self.file.open("x").close()
+            except FileExistsError:
+                raise UserError(f"{self.file} exists already. Name a new file for the frames, or remove it.") from None
             except OSError as error:
                 raise UserError(f"Frames cannot be kept in {self.file}: {error.strerror}.") from error
-        self._blocks: list[Tensor] = []
+        self.images = torch.empty(0, self.size, dtype=torch.uint8)
         self._uses = np.zeros(0, dtype=np.int32)
+        self._fresh = 0  # numbers from here on were never used
         self._free: list[int] = []
         self._recent: OrderedDict[bytes, int] = OrderedDict()
         self._digest: dict[int, bytes] = {}
+        self._reserve(expected)
 
     @property
     def kept(self) -> int:
         """How many frames are held."""
-        return len(self._uses) - len(self._free)
+        return self._fresh - len(self._free)
 
     def keep(self, rows: Tensor) -> Tensor:
         """(n, stack) the numbers of the frames of observations (n, stack * size), each stored unless it was before."""
@@ -64,24 +67,11 @@ class Frames:
 
     def of(self, numbers: Tensor) -> Tensor:
         """(n, stack * size) the observations whose frames have these numbers (n, stack)."""
-        flat = numbers.flatten()
-        images = torch.empty(len(flat), self.size, dtype=torch.uint8)
-        if len(self._blocks) == 1:
-            torch.index_select(self._blocks[0], 0, flat, out=images)
-            return images.view(len(numbers), -1)
-        order = flat.argsort()  # by block, and from front to back in each
-        ends = torch.bincount(flat // BLOCK, minlength=len(self._blocks)).cumsum(0).tolist()
-        start = 0
-        for block, end in zip(self._blocks, ends, strict=True):
-            if end > start:
-                here = order[start:end]
-                images[here] = block.index_select(0, flat[here] % BLOCK)
-            start = end
-        return images.view(len(numbers), -1)
+        return self.images.index_select(0, numbers.flatten()).view(len(numbers), -1)
 
     def close(self) -> None:
         """Let go of all frames."""
-        self._blocks.clear()
+        self.images = torch.empty(0, self.size, dtype=torch.uint8)
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
@@ -89,10 +79,8 @@ class Frames:
         digest = hashlib.blake2b(image.data, digest_size=16).digest()
         number = self._recent.get(digest, -1)
         if number < 0 or self._uses[number] == 0 or self._digest.get(number) != digest:
-            if not self._free:
-                self._grow()
-            number = self._free.pop()
-            self._blocks[number // BLOCK][number % BLOCK] = torch.from_numpy(image)
+            number = self._place()
+            self.images[number] = torch.from_numpy(image)
             self._recent[digest], self._digest[number] = number, digest
             if len(self._recent) > RECENT:
                 gone, old = self._recent.popitem(last=False)
@@ -101,17 +89,23 @@ class Frames:
         self._uses[number] += 1
         return number
 
-    def _grow(self) -> None:
-        start = len(self._blocks) * BLOCK
+    def _place(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._fresh == len(self.images):
+            self._reserve(2 * self._fresh + 1)
+        self._fresh += 1
+        return self._fresh - 1
+
+    def _reserve(self, frames: int) -> None:
         if self.file is None:
-            block = torch.empty(BLOCK, self.size, dtype=torch.uint8)
+            room = torch.empty(frames, self.size, dtype=torch.uint8)  # memory is taken page by page, when written to
+            room[: self._fresh] = self.images[: self._fresh]
         else:
-            os.truncate(self.file, (start + BLOCK) * self.size)
-            shape, offset = (BLOCK, self.size), start * self.size
-            block = torch.from_numpy(np.memmap(self.file, np.uint8, "r+", offset, shape))
-        self._blocks.append(block)
-        self._uses = np.concatenate([self._uses, np.zeros(BLOCK, dtype=np.int32)])
-        self._free += range(start + BLOCK - 1, start - 1, -1)
+            os.truncate(self.file, frames * self.size)  # likewise on the disk
+            room = torch.from_numpy(np.memmap(self.file, np.uint8, "r+", shape=(frames, self.size)))
+        self.images = room
+        self._uses = np.concatenate([self._uses, np.zeros(frames - len(self._uses), dtype=np.int32)])
 
 
 def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str) -> None:
@@ -125,8 +119,8 @@ def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str
         free, where, instead = status.f_bavail * status.f_frsize, f"on the disk of {folder}", "use another disk"
     else:
         free, where, instead = available_memory(), "in memory", "keep frames in a file (replay_file)"
-    if needed > free:
-        fits = int(0.9 * free / (frames_each * frame_bytes))
+    fits = int(SHARE * free / (frames_each * frame_bytes))
+    if transitions > fits:
         raise UserError(
             f"A replay of {transitions:,} transitions keeps {frames_each} frames of {frame_bytes:,} bytes each: "
             f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free {where}. Lower replay_size (to {fits:,}), or "

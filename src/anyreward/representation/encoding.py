@@ -44,7 +44,9 @@ class Encoder(nn.Module):
         self.width = (
             RBF_CENTRES**self.packed if self.rbf else sum(leaf.categories or leaf.packed for leaf in self.leaves)
         )
-        self.normalise = normalise and self.box is None and any(leaf.kind == "number" for leaf in self.leaves)
+        self.normalise = (
+            normalise and self.box is None and not self.image and any(leaf.kind == "number" for leaf in self.leaves)
+        )
         # float64 on purpose: a mean over 10^6 rows in float32 would drift
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(self.packed, dtype=torch.float64))
@@ -125,7 +127,7 @@ class Encoder(nn.Module):
                 std = variance.sqrt().clamp_min(STD_FLOOR)
                 parts.append(((columns - mean) / std).clamp(-CLIP, CLIP).to(rows.dtype))
             else:
-                parts.append(columns / 255 if leaf.kind == "pixels" else columns)
+                parts.append(columns)
             start += leaf.packed
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 

@@ -30,6 +30,11 @@ class Representation:
         return next(self.F.parameters()).dtype
 
     @property
+    def dim(self) -> int:
+        """d, from B's last layer."""
+        return list(self.B.parameters())[-1].shape[0]
+
+    @property
     def device(self) -> torch.device:
         """Where the networks are."""
         return next(self.F.parameters()).device

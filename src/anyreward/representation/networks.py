@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from anyreward.errors import UserError
 from anyreward.representation.latent import preprocess_z
 
 
@@ -41,8 +40,6 @@ class Eyes(nn.Module):
             nn.ReLU(inplace=True),
         )
         _, height, width = image
-        if min(height, width) < 36:
-            raise UserError(f"Images are {height} x {width}; the convolutions need at least 36 x 36.")
         self.width = 64 * _cells(height) * _cells(width)
 
     def forward(self, rows: Tensor) -> Tensor:

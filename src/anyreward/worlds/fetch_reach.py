@@ -36,8 +36,8 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         if render_mode not in (None, "rgb_array"):
             raise UserError(f"render_mode is {render_mode!r}; accepted: None or 'rgb_array'.")
         check_mujoco()
-        if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
+        if render_mode and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+            os.environ.setdefault("MUJOCO_GL", "egl")
         with contextlib.redirect_stderr(io.StringIO()):  # it prints a notice about other environments
             import gymnasium_robotics
 
@@ -61,14 +61,17 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
 
     @property
     def goal_test(self) -> GoalTest:
-        """Goals as `FetchReach` draws them: within 0.15 of where the gripper starts, along each axis."""
+        """Goals as `FetchReach` draws them, within 0.15 of the gripper's start along each axis; 25 steps.
+
+        The paper's own code evaluates as many.
+        """
         centre, reach = self.arm.initial_gripper_xpos, self.arm.target_range  # type: ignore[attr-defined]  # MuJoCo's
 
         def draw(rng: np.random.Generator, n: int) -> Array:
             return np.asarray(centre + rng.uniform(-reach, reach, (n, 3)))
 
         threshold = float(self.arm.distance_threshold)  # type: ignore[attr-defined]  # MuJoCo's
-        return GoalTest(draw, nearer_than(threshold), steps=50)
+        return GoalTest(draw, nearer_than(threshold), steps=25)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -92,7 +95,14 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
 
     def render(self) -> Any:
         """An RGB image of the arm and the goal."""
-        return self.arm.render()
+        try:
+            return self.arm.render()
+        except Exception as error:  # whatever the graphics library at hand raises
+            raise UserError(
+                f"MuJoCo could not draw ({type(error).__name__}: {error}) with MUJOCO_GL="
+                f"{os.environ.get('MUJOCO_GL', '')!r}. Without a display install libegl1 (MUJOCO_GL=egl) or libosmesa6 "
+                "(MUJOCO_GL=osmesa)."
+            ) from error
 
     def close(self) -> None:
         """Let MuJoCo go."""

@@ -71,6 +71,7 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
         self._screens = np.zeros((2, *self.game.getScreenDims()), dtype=np.uint8)
         self._start: Any = None
         self._lives = 0
+        self._place = np.zeros(2, dtype=np.float32)  # where she is, or was last when she lost her life
 
     @property
     def goal_test(self) -> GoalTest:
@@ -101,7 +102,7 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
             self._start = self.game.cloneState()
         self.game.restoreState(self._start)
         self.game.act(0)  # its last frame: the screen is not part of the saved state
-        self._lives = self.game.lives()
+        self._lives, self._place = self.game.lives(), self.position
         self.frames[:] = shrink(self.game.getScreenGrayscale())
         return self._observation(), {}
 
@@ -115,7 +116,9 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
                 if j >= REPEAT - 2:
                     self.game.getScreenGrayscale(self._screens[j - REPEAT + 2])
             self.frames[STACK - REPEATS + i] = shrink(self._screens.max(0))
-        lost = self.game.lives() < self._lives or self.game.game_over()
+            lost = self.game.lives() < self._lives or self.game.game_over()
+            if not lost:  # with a new life she is back at the start at once
+                self._place = self.position
         return self._observation(), score, bool(lost), False, {}
 
     def render(self) -> Array | None:
@@ -124,7 +127,7 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
 
     def _observation(self) -> dict[str, Array]:
         goal = self.goal.astype(np.float32)
-        return {"observation": self.frames.copy(), "achieved_goal": self.position, "desired_goal": goal}
+        return {"observation": self.frames.copy(), "achieved_goal": self._place.copy(), "desired_goal": goal}
 
 
 @cache

@@ -22,6 +22,8 @@ Space = gym.Space[Any]
 SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of these"
 
 
+SMALLEST_IMAGE = 36
+"""Pixels along a side from which on convolutions see an image; below, its pixels are so many numbers."""
 GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}
 """The parts of an observation of a Gymnasium goal environment."""
 
@@ -29,7 +31,7 @@ GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}
 class Leaf(NamedTuple):
     """A run of packed columns of one kind: ``categories`` for one-hot columns, none for numbers."""
 
-    kind: Literal["one-hot", "number", "binary", "pixels"]
+    kind: Literal["one-hot", "number", "binary"]
     packed: int
     """How many packed columns it takes."""
     categories: int = 0
@@ -47,7 +49,7 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
         case spaces.MultiBinary():
             yield Leaf("binary", int(np.prod(space.shape)))
         case spaces.Box():
-            yield Leaf("pixels" if image_shape(space) else "number", int(np.prod(space.shape)))
+            yield Leaf("number", int(np.prod(space.shape)))
         case spaces.Tuple():
             for index, part in enumerate(space.spaces):
                 yield from leaves(part, f"part {index} of {where}")
@@ -62,10 +64,11 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
 
 
 def image_shape(space: Space) -> tuple[int, int, int] | None:
-    """(frames, height, width) of a space of stacked images in bytes; None for any other space."""
+    """(frames, height, width) of a space of stacked images in bytes; None for any other space, and for tiny images."""
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         frames, height, width = space.shape
-        return frames, height, width
+        if min(height, width) >= SMALLEST_IMAGE:
+            return frames, height, width
     return None
 
 
@@ -86,7 +89,7 @@ def pack(space: Space, batch: Any) -> Array:
         images = np.asarray(batch)
         if images.dtype != np.uint8:
             raise UserError(f"Expected images of bytes (uint8), got {images.dtype}.")
-        return images.reshape(len(images), -1)
+        return images.reshape(len(images), -1).copy()  # the environment may use its memory again
     return np.concatenate(list(_pack(space, batch)), axis=1, dtype=np.float32)
 
 
@@ -153,6 +156,29 @@ def take(space: Space, batch: Any, index: Any) -> Any:
         case spaces.Dict():
             return {key: take(part, batch[key], index) for key, part in space.spaces.items()}
     return np.asarray(batch)[index]
+
+
+def with_final(space: Space, observations: Any, final: Any, done: Array) -> Any:
+    """A batch of observations with those of episodes that are ``done`` (n,) taken from ``final``.
+
+    That is what Gymnasium hands over where an environment resets in the step that ends an episode: a batch, or an
+    array of elements with None where an episode goes on.
+    """
+    if isinstance(final, np.ndarray) and final.dtype == object:
+        final = list(final)
+
+    def part_of(key: Any) -> Any:
+        return [None if e is None else e[key] for e in final] if isinstance(final, list) else final[key]
+
+    match space:
+        case spaces.Tuple():
+            return tuple(with_final(part, observations[i], part_of(i), done) for i, part in enumerate(space.spaces))
+        case spaces.Dict():
+            return {key: with_final(part, observations[key], part_of(key), done) for key, part in space.spaces.items()}
+    following = np.array(observations)
+    for i in np.flatnonzero(done):
+        following[i] = final[i]
+    return following
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

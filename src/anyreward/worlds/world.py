@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
 from anyreward.worlds.goals import GoalTest
@@ -76,6 +78,11 @@ def discrete_actions(space: Space) -> gym.spaces.Discrete:
     return space
 
 
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """When the environments of a vector begin anew."""
+    return AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+
+
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
     """A world from a short name, a Gymnasium id, a maze drawing (text, or a .txt file), or an environment object."""
     if isinstance(world, World):
@@ -121,8 +128,15 @@ def _many(identity: str, kwargs: dict[str, Any], own_process: bool, n: int, **mo
     if not own_process:
         return gym.make_vec(identity, num_envs=n, **kwargs, **more)
     # a forked process needs no guard around the caller's main program, as a spawned one would
-    context = {"context": "fork"} if "fork" in get_all_start_methods() and sys.platform != "darwin" else {}
-    return gym.make_vec(identity, num_envs=n, vectorization_mode="async", vector_kwargs=context, **kwargs, **more)
+    fork = "fork" in get_all_start_methods() and sys.platform != "darwin"
+    make = partial(_in_process, os.getpid(), identity, kwargs | more)
+    return AsyncVectorEnv([make] * n, context="fork" if fork else None)
+
+
+def _in_process(owner: int, identity: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    if os.getpid() != owner:  # Ctrl-C is for the owner, who then ends its environments
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return gym.make(identity, **kwargs)
 
 
 def _from_env(env: gym.Env[Any, Any]) -> World:
