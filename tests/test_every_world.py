@@ -11,6 +11,7 @@ import torch
 
 import anyreward as ar
 import anyreward.training as training
+from anyreward.cli import main
 from anyreward.storage.metrics import read_metrics
 from anyreward.worlds.world import NAMED
 
@@ -28,8 +29,9 @@ SMALL: dict[str, Any] = {
     ("world", "preset"), [*((name, "fast") for name in [*NAMED, "CartPole-v1"]), ("continuous-maze", "paper")]
 )
 def test_a_world_from_training_to_an_answer(
-    world: str, preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: str, preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(training, "GOALS_PLAYED", 4)
     agent = ar.train(world, preset=preset, out=tmp_path, progress=False, **SMALL)
     lines = read_metrics(tmp_path)
@@ -40,11 +42,16 @@ def test_a_world_from_training_to_an_answer(
         scores = agent.reach_goals(goals=4, seed=1)
         assert scores.reached.shape == scores.distance.shape == (4,)
         assert np.isfinite(scores.distance).all()
+        assert main(["evaluate", str(tmp_path), "--goals", "4", "--seed", "1"]) == 0
+        assert f"{scores.success:.3f}" in capsys.readouterr().out
+        assert main(["ask", str(tmp_path), "--goal", visited(agent), "--figure", "a.png"]) == 0
+        assert Path("a.png").stat().st_size > 10_000
     again = ar.load(tmp_path)
     assert again.fingerprint == agent.fingerprint
     rows = again.sample.rows
     features = again.features.readable(rows[:1].numpy())[0]
     policy = again.ask(ar.reward(lambda g: np.exp(-((g - features) ** 2).sum(1))))
+    assert policy.trust.score is None or 0 <= policy.trust.score <= 1
     assert place.make is not None
     env = place.make()
     episode = ar.rollout(policy, env, max_steps=5)[0]
@@ -53,6 +60,16 @@ def test_a_world_from_training_to_an_answer(
     if world in ("continuous-maze", "ms-pacman"):
         assert ar.resume(tmp_path, updates=120, progress=False).updates == 120
     if world == "ms-pacman":
+        assert (
+            main(["ask", str(tmp_path), "--goal", visited(agent), "--avoid", visited(agent, 5), "--video", "film.gif"])
+            == 0
+        )
+        assert Path("film.gif").read_bytes()[:3] == b"GIF"
+        with pytest.raises(ar.UserError, match="Lower replay_size"):
+            ar.train(world, replay_size=10**9)
+        file = tmp_path / "frames"
+        ar.train(world, replay_file=str(file), progress=False, **(SMALL | {"updates": 4, "evaluate_every": 100}))
+        assert not file.exists()
         assert again.representation.observation_encoder.image == (4, 84, 84)
         place_of = torch.tensor([[85.0, 34.0]])
         assert again.representation.feature_encoder(place_of).tolist() == [[0.5, pytest.approx(0.2)]]
@@ -61,3 +78,8 @@ def test_a_world_from_training_to_an_answer(
         assert again.representation.observation_encoder.width == 10
         assert again.representation.feature_encoder.width == 3
         assert again.representation.feature_encoder.count > 0  # the normalisers are saved with the agent
+
+
+def visited(agent: ar.Agent, row: int = 0) -> str:
+    """The features of some place that training has seen, as one would type them."""
+    return ",".join(f"{x}" for x in agent.sample.rows[row].tolist())

@@ -28,7 +28,7 @@ from anyreward.representation.features import FeatureMap
 from anyreward.rewards.inference import FeatureSample, infer_z, reward_values, with_backward
 from anyreward.rewards.reward import Goal, Reward
 from anyreward.rewards.trust import LookaheadSample, Trust, consistent, represented
-from anyreward.storage.files import read_json, sha256, write_atomically, write_json
+from anyreward.storage.files import as_json, read_json, sha256, write_together
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.spaces import pack_seen, space_from_json, space_to_json
 from anyreward.worlds.world import World, from_id
@@ -187,15 +187,15 @@ class Agent:
         rows = state_features(mdp, self.features)  # (S, A, packed)
         return self._values(target, rows.flatten(0, 1)).reshape(mdp.states, mdp.actions)
 
-    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
-        """Write the agent as one folder: agent.json and weights.safetensors. No pickle."""
+    def save(self, folder: str | Path, overwrite: bool = False, beside: dict[str, bytes] | None = None) -> Path:
+        """Write the agent as one folder: agent.json and weights.safetensors. No pickle.
+
+        ``beside`` are files that belong to it, by name, and change with it.
+        """
         folder = Path(folder)
         if (folder / "agent.json").exists() and not overwrite:
             raise UserError(f"{folder} holds an agent already. Choose another folder, or pass overwrite=True.")
         content = self._serialised()
-        if (folder / "agent.json").exists():
-            (folder / "agent.json").unlink()  # from here until it is written again, there is no agent to mistake
-        write_atomically(folder / "weights.safetensors", content)
         config = {
             "format": FORMAT,
             "weights_sha256": sha256(content),
@@ -211,7 +211,8 @@ class Agent:
             },
             "settings": self.settings.to_json(),
         }
-        write_json(folder / "agent.json", config)  # last: its presence says that the folder is whole
+        files = {"weights.safetensors": content, **(beside or {}), "agent.json": as_json(config)}
+        write_together({folder / name: data for name, data in files.items()})  # agent.json last: it holds their hash
         return folder
 
     def _values(self, target: Reward, rows: Tensor) -> np.ndarray[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,16 +97,25 @@ class Continue:
     """Write TensorBoard events too."""
     minutes: float | None = None
     """Stop after so long, if not done before."""
+    replay_size: int | None = None
+    """Transitions that the replay keeps, if not as many as before."""
+    replay_file: str | None = None
+    """Images only: where to keep frames, if not as before."""
+    threads: int | None = None
+    """CPU threads, if not as before."""
 
     def run(self) -> None:
         """Train on and say where the agent is."""
         try:
+            given = {"replay_size": self.replay_size, "replay_file": self.replay_file, "threads": self.threads}
+            changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
             resume(
                 self.run_folder,
                 updates=self.updates,
                 source=self.source,
                 tensorboard=self.tensorboard,
                 minutes=self.minutes,
+                **changes,
             )
         except KeyboardInterrupt:
             raise _stopped([self.run_folder]) from None
@@ -347,8 +357,9 @@ def _parse(arguments: Sequence[str]) -> Any:
     # The preset and the world decide the defaults that --help shows, so they are looked up before parsing.
     joined = " ".join(arguments).replace("=", " ").split()
     named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
-    world = next((word for word in joined if word in NAMED or word in NAMED.values()), None)
-    own = open_world(world).settings if world and "train" in joined else {}
+    words = [word for before, word in itertools.pairwise(joined) if before not in ("--out", "--replay-file")]
+    world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
+    own = open_world(world).settings if world and joined[0] == "train" else {}
     start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],

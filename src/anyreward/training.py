@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +21,7 @@ from anyreward.acting.evaluate import goal_quality
 from anyreward.acting.goals import goal_z, measures, play_goals, together
 from anyreward.agent import Agent, fresh_representation, load
 from anyreward.errors import UserError
-from anyreward.learning import checkpoint
-from anyreward.learning.checkpoint import load_checkpoint, save_checkpoint
+from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
@@ -34,7 +35,7 @@ from anyreward.learning.train import begin, learn, stream_seed
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.trust import lookahead_sample
-from anyreward.storage.metrics import MetricsLog, read_metrics
+from anyreward.storage.metrics import MetricsLog
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.world import World, discrete_actions, open_world
@@ -47,6 +48,8 @@ EVALUATION_WORK = 10**9
 """Goals times states cubed that one such look may cost."""
 GOALS_PLAYED = 50
 """Goals played for the success shown during training."""
+CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "device", "environments", "evaluate_every"}
+"""Settings that may differ when a run goes on."""
 SAVE_EVERY = 300.0
 """Seconds between two savings of a run that goes on."""
 
@@ -104,6 +107,7 @@ def resume(
     progress: bool = True,
     tensorboard: bool = False,
     minutes: float | None = None,
+    **changes: Any,
 ) -> Agent:
     """Go on with a run that was stopped, or that shall learn for longer.
 
@@ -118,10 +122,17 @@ def resume(
         progress: whether to show progress.
         tensorboard: whether to write TensorBoard events too.
         minutes: stop after so long, if not done before.
+        changes: settings that do not change what is learned: ``replay_size``, ``replay_file``, ``threads``,
+            ``compile``, ``device``, ``environments``, ``evaluate_every``.
     """
     folder = Path(folder)
     agent = load(folder, features)
-    s = agent.settings if updates is None else agent.settings.with_(updates=updates)
+    if not set(changes) <= CHANGEABLE:
+        raise UserError(
+            f"A run goes on with its settings; {', '.join(sorted(set(changes) - CHANGEABLE))} cannot be changed. "
+            f"Changeable: updates, {', '.join(sorted(CHANGEABLE))}."
+        )
+    s = agent.settings.with_(**changes) if updates is None else agent.settings.with_(updates=updates, **changes)
     if s.updates <= agent.updates:
         raise UserError(f"{folder} has done its {agent.updates:,} updates; to go on, ask for more of them in all.")
     if source is None:
@@ -168,13 +179,11 @@ def _run(
             evaluate = _evaluation(place, agent, s, stack)
         elif len(replay) == 0:
             replay.add(place.transitions(agent.features))
-        log, spent = None, 0.0
-        if out is not None and go_on:
-            spent = max((line["seconds"] for line in read_metrics(out) if line["updates"] <= done), default=0.0)
+        log = None
         if out is not None:
             log = stack.enter_context(MetricsLog(out, tensorboard, after=done if go_on else None))
         if out is not None and not go_on:
-            for name in ("agent.json", checkpoint.FILE):
+            for name in ("agent.json", FILE):
                 (out / name).unlink(missing_ok=True)  # from here on the folder belongs to this run
 
         def save(done: int) -> Agent:
@@ -185,8 +194,7 @@ def _run(
                 updates=done,
             )
             if out is not None:
-                whole.save(out, overwrite=True)
-                save_checkpoint(out, learning, replay, whole.fingerprint)
+                whole.save(out, overwrite=True, beside={FILE: checkpoint(learning, replay, whole.fingerprint)})
             return whole
 
         def finish(done: int) -> Agent:
@@ -195,32 +203,58 @@ def _run(
             return save(done)
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
-        seconds, clock, note = spent, time.perf_counter(), ""
+        stopped = stack.enter_context(stop_between_cycles())
+        clock, note = time.perf_counter(), ""
         reported, saved = done // s.evaluate_every, time.perf_counter()
         try:
             for done, losses in learn(agent.representation, replay, s, collector, learning):
+                learning.seconds += time.perf_counter() - clock  # of training: evaluating is not counted
                 if done // s.evaluate_every > reported or done == s.updates:
                     reported = done // s.evaluate_every
-                    seconds += time.perf_counter() - clock  # of training: evaluating is not counted
-                    metrics = {"updates": done, "seconds": seconds, "transitions": replay.added}
+                    metrics = {"updates": done, "seconds": learning.seconds, "transitions": replay.added}
                     metrics |= _checked({name: float(value) for name, value in losses.items()}, done)
                     metrics |= evaluate()
                     kind = next(kind for kind in ("quality", "success", "bellman_loss") if kind in metrics)
                     note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
                     if log:
                         log.write(metrics)
-                    clock = time.perf_counter()
                 bar.show(done, note)
                 if out is not None and device.type == "cpu" and time.perf_counter() - saved > SAVE_EVERY:
                     save(done)
                     saved = time.perf_counter()
+                if stopped():
+                    raise KeyboardInterrupt
                 if minutes is not None and time.perf_counter() - begun > 60 * minutes:
                     break
+                clock = time.perf_counter()
         except BaseException as error:
-            if done and not isinstance(error, UserError):
+            if done > agent.updates and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned
             raise
         return finish(done)
+
+
+@contextmanager
+def stop_between_cycles() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C wait for the end of a cycle, when all that is saved fits together; the second does not wait.
+
+    Gives a function that tells whether it was pressed.
+    """
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield lambda: False  # not ours to handle
+        return
+
+    def first(number: int, frame: Any) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:

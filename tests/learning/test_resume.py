@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import anyreward as ar
+import anyreward.learning.train as train_module
 import anyreward.training as training
 from anyreward.learning.checkpoint import FILE
 from anyreward.storage.metrics import read_metrics
@@ -93,6 +99,66 @@ def test_a_run_stops_in_time(tmp_path: Path) -> None:
     assert ar.resume(tmp_path, minutes=10, progress=False).updates == 200
     with pytest.raises(ar.UserError, match="minutes is 0"):
         ar.train("four-rooms", minutes=0, **SMALL)
+
+
+@pytest.mark.parametrize("capacity", [150, 900])
+def test_the_replay_may_change_its_size(capacity: int, tmp_path: Path) -> None:
+    ar.train("four-rooms", out=tmp_path, **(SMALL | {"updates": 80, "replay_size": 300}))
+    agent = ar.resume(tmp_path, updates=160, replay_size=capacity, progress=False)
+    assert agent.settings.replay_size == capacity
+    assert agent.updates == 160
+    with pytest.raises(ar.UserError, match="gamma cannot be changed"):
+        ar.resume(tmp_path, updates=200, gamma=0.5)
+
+
+def test_ctrl_c_waits_for_the_end_of_a_cycle(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed within a cycle, it changes nothing: a run that goes on then ends like one that never stopped."""
+    whole = ar.train(data, **SMALL)
+    real = train_module.draw
+
+    def pressing(*arguments: object) -> object:
+        if train_module.pressed == 1:  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGINT)
+        train_module.pressed += 1  # type: ignore[attr-defined]
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(train_module, "pressed", 0, raising=False)
+    monkeypatch.setattr(train_module, "draw", pressing)
+    with pytest.raises(KeyboardInterrupt):
+        ar.train(data, out=tmp_path, **SMALL)
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert ar.load(tmp_path).updates == 80
+    assert ar.resume(tmp_path, source=data, progress=False).fingerprint == whole.fingerprint
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
+def test_ctrl_c_with_environments_in_processes_of_their_own(tmp_path: Path) -> None:
+    """As a terminal sends it: to all processes at once."""
+    command = [sys.executable, "-m", "anyreward", "train", "ms-pacman", "--out", "run", "--dim", "8", "--hidden", "16"]
+    command += ["--batch-size", "8", "--steps-per-cycle", "16", "--updates-per-cycle", "4", "--target-every", "4"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(8)
+    os.killpg(run.pid, signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert "Stopped; what it had learned is in run. To go on: anyreward continue run" in err
+    assert "Traceback" not in err
+    assert run.returncode == 2
+    assert ar.load(tmp_path / "run").updates > 0
+
+
+def test_damaged_metrics(tmp_path: Path) -> None:
+    ar.train("four-rooms", out=tmp_path, **(SMALL | {"updates": 80}))
+    path = tmp_path / "metrics.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + '{"updates": 1')  # the machine lost its power here
+    assert len(read_metrics(tmp_path)) == 2
+    path.write_text("nonsense\n" + whole)
+    with pytest.raises(ar.UserError, match="is damaged"):
+        read_metrics(tmp_path)
+    path.unlink()
+    ar.resume(tmp_path, updates=120, progress=False)
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [120]
 
 
 def test_what_cannot_be_continued_says_why(tmp_path: Path, run_folder: Path) -> None:

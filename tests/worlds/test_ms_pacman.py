@@ -72,14 +72,28 @@ def test_position_follows_the_sprite() -> None:
 
 def test_actions_move_as_named() -> None:
     env = game()
-    moves = {"left": (-1, 0), "right": (1, 0)}  # the corridor where the game begins
-    for name, (dx, _) in moves.items():
-        env.reset(seed=0)
-        before = env.position
-        for _ in range(4):
+
+    def after(*names: str) -> Array:
+        for name in names:
             env.step(np.int64(ACTION_NAMES.index(name)))
-        assert np.sign(env.position[0] - before[0]) == dx
-        assert env.position[1] == before[1]
+        return env.position
+
+    env.reset(seed=0)
+    before = env.position  # in a corridor
+    assert after(*["left"] * 4)[0] < before[0]
+    assert env.position[1] == before[1]
+    steps = 0
+    while after("up")[1] == before[1]:  # she goes on to the left until a way leads up
+        steps += 1
+        assert steps < 10
+    lower = env.position
+    upper = after("up")
+    assert upper[1] < lower[1]
+    assert upper[0] == lower[0]
+    assert after("down", "down")[1] > upper[1]
+    env.reset(seed=0)
+    assert after(*["right"] * 4)[0] > before[0]
+    assert env.position[1] == before[1]
 
 
 def test_frames_of_consecutive_states_overlap_in_one() -> None:
@@ -96,12 +110,17 @@ def test_frames_of_consecutive_states_overlap_in_one() -> None:
 def test_a_lost_life_terminates() -> None:
     env, rng, lost = game(), np.random.default_rng(0), False
     env.reset(seed=0)
+    last = before = env.reset(seed=0)[0]
     for _ in range(500):
-        lost = env.step(rng.integers(5))[2]
+        before = last
+        last, _, lost, _, _ = env.step(rng.integers(5))
         if lost:
             break
     assert lost
     assert env.game.lives() == 2
+    assert np.abs(env.position - (80, 104)).max() < 3  # the game has put her back to the start ...
+    assert np.abs(last["achieved_goal"] - before["achieved_goal"]).max() < 20  # ... but that is where she was
+    assert np.abs(last["achieved_goal"] - env.position).max() > 5
 
 
 def test_shrinking_averages_areas() -> None:

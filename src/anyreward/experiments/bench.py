@@ -233,7 +233,7 @@ def _train_with_full_replay(rows: int) -> Figures:
 def _bench_drawing(like: Frames, repeats: int, frames: int = 300_000, batch: int = 128) -> Figures:
     """128 states with their next states, out of 2 GB of frames."""
     large = Frames((like.stack, 1, like.size), frames)
-    for piece in large.images.split(1_000):
+    for piece in torch.split(large.images, 1_000):
         piece.copy_(like.images[: len(piece)])
     numbers = torch.randint(frames, (repeats, 2 * batch, like.stack))
     return {

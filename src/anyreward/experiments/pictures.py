@@ -34,24 +34,26 @@ def picture(
         raise UserError("This agent's world cannot be reopened, so its answers cannot be drawn.")
     recipe = agent.world_recipe
     goals, forbidden = (places(target, sign) for sign in (1, -1))
-    env = gym.make(recipe["id"], **recipe["kwargs"])
-    if isinstance(env.unwrapped, ContinuousMazeEnv) and figure is not None:
+    if recipe["id"] == "anyreward/ContinuousMaze-v0" and figure is not None:
+        env = gym.make(recipe["id"], **recipe["kwargs"])
+        assert isinstance(env.unwrapped, ContinuousMazeEnv)
         ways = [walk(policy, env, agent.features, seed + i) for i in range(PATHS)]
         panel = (str(target), values_on_grid(policy), ways, goals, forbidden)
         print("Picture:", draw_square([panel], env.unwrapped.plane.walls, figure))
-    elif figure is not None:
-        film = record(agent, policy, target, seed)
+        figure = None
+    if figure is None and video is None:
+        return
+    film = record(agent, policy, target, seed)
+    if figure is not None:
         print("Picture:", draw_film(film, goals, forbidden, figure, str(target)))
-    env.close()
     if video is not None:
-        fps = env.metadata.get("render_fps", 10)
-        print("Film:", save_gif(record(agent, policy, target, seed), goals, forbidden, video, fps))
+        print("Film:", save_gif(film, goals, forbidden, video))
 
 
 def places(target: Reward, sign: int) -> Array:
     """(n, k) the goals of a reward whose weight has this sign."""
     found = [term.at for weight, term in target.terms if isinstance(term, Goal) and weight * sign > 0]
-    return np.array(found) if found else np.zeros((0, 2))
+    return np.array(found) if found else np.zeros((0, 2))  # of states; an action behind them is not drawn
 
 
 def values_on_grid(policy: Policy) -> Array:
@@ -76,9 +78,13 @@ def record(agent: Agent, policy: Policy, target: Reward, seed: int = 0) -> Film:
     """One rendered episode; a world with goals of its own is shown the reward's, if it has one."""
     assert agent.world_recipe is not None
     try:
-        env = gym.make(agent.world_recipe["id"], render_mode="rgb_array", **agent.world_recipe["kwargs"])
-    except (TypeError, gym.error.Error) as error:
+        return _record(agent, policy, target, seed, agent.world_recipe)
+    except (TypeError, ImportError, gym.error.Error) as error:
         raise UserError(f"{agent.world_name} cannot be rendered: {error}") from error
+
+
+def _record(agent: Agent, policy: Policy, target: Reward, seed: int, recipe: dict[str, Any]) -> Film:
+    env = gym.make(recipe["id"], render_mode="rgb_array", **recipe["kwargs"])
     goals = places(target, 1)
     goal_world = isinstance(env.observation_space, gym.spaces.Dict) and "desired_goal" in env.observation_space.spaces
     observation, _ = env.reset(seed=seed, options={"goal": goals[0]} if goal_world and len(goals) else None)
@@ -88,11 +94,12 @@ def record(agent: Agent, policy: Policy, target: Reward, seed: int = 0) -> Film:
         images.append(np.asarray(env.render()))
         way.append(_features(agent.features, observation))
         over = terminated or truncated
-    on_screen = bool(getattr(env.unwrapped, "on_screen", False))
+    on_screen, fps = bool(getattr(env.unwrapped, "on_screen", False)), float(env.metadata.get("render_fps") or 10)
     env.close()
-    return Film(images, np.concatenate(way), on_screen)
+    return Film(images, np.concatenate(way), on_screen, fps)
 
 
 def _features(features: FeatureMap, observation: Any) -> Array:
     batch = as_batch(features.observation_space, observation)
-    return features.of(batch, pack_seen(features.observation_space, batch), np.zeros(1, dtype=np.int64))
+    rows = features.of(batch, pack_seen(features.observation_space, batch), np.zeros(1, dtype=np.int64))
+    return rows[:, :-1] if features.include_action else rows

@@ -47,7 +47,7 @@ def train_seeds(
         TrainingProgress(settings.updates * len(folders), progress) as bar,
     ):
         waiting: set[Future[None]] = {
-            pool.submit(_train, source, settings.with_(seed=seed), folder, overwrite, options)
+            pool.submit(_train, source, _of_seed(settings, seed), folder, overwrite, options)
             for seed, folder in folders.items()
         }
         while waiting:
@@ -57,6 +57,11 @@ def train_seeds(
                     pool.shutdown(wait=False, cancel_futures=True)
                 job.result()
             bar.show(sum(_updates(folder) for folder in folders.values()))
+
+
+def _of_seed(settings: Settings, seed: int) -> Settings:
+    file = f"{settings.replay_file}-seed{seed}" if settings.replay_file else ""
+    return settings.with_(seed=seed, replay_file=file)
 
 
 def _train(source: str, settings: Settings, out: Path, overwrite: bool, options: dict[str, Any]) -> None:

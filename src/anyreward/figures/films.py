@@ -26,6 +26,8 @@ class Film:
     """(steps + 1, k)"""
     on_screen: bool = False
     """Whether places are pixels of the images, so that path and goals can be drawn into them."""
+    fps: float = 10.0
+    """Images a second."""
 
 
 def draw_square(
@@ -75,7 +77,7 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
     return path
 
 
-def save_gif(film: Film, goals: Array, forbidden: Array, path: Path, fps: float) -> Path:
+def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
     """The film as a GIF, with path, goals and forbidden places drawn in where they are on the screen."""
     pyplot()  # Pillow comes with it, and so does the message where it is missing
     from PIL import Image, ImageDraw
@@ -91,24 +93,24 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path, fps: float)
             pen = ImageDraw.Draw(frame)
             way = [(float(x) * scale, float(y) * scale) for x, y in film.places[: i + 1]]
             pen.line(way, fill="white", width=scale)
-            for x, y in np.asarray(goals) * scale:
+            for x, y in np.asarray(goals)[:, :2] * scale:
                 pen.ellipse((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill="white", outline="black")
-            for x, y in np.asarray(forbidden) * scale:
+            for x, y in np.asarray(forbidden)[:, :2] * scale:
                 pen.line((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill=VERMILION, width=scale)
                 pen.line((x - 3 * scale, y + 3 * scale, x + 3 * scale, y - 3 * scale), fill=VERMILION, width=scale)
         frames.append(frame)
     path.parent.mkdir(parents=True, exist_ok=True)
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / fps), loop=0)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / film.fps), loop=0)
     return path
 
 
 def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
-    if len(goals):
-        axis.scatter(*np.asarray(goals).T, s=190, marker="*", color="white", edgecolor="black", zorder=6, label="goal")
-    if len(forbidden):
-        axis.scatter(
-            *np.asarray(forbidden).T, s=110, marker="X", color=VERMILION, edgecolor="black", zorder=6, label="forbidden"
-        )
+    for places, style in (
+        (goals, {"s": 190, "marker": "*", "color": "white", "label": "goal"}),
+        (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "forbidden"}),
+    ):
+        if len(places):
+            axis.scatter(*np.asarray(places)[:, :2].T, edgecolor="black", zorder=6, **style)
 
 
 def _finish(plt: Any, figure: Any, axes: Any, path: Path, heading: str) -> None:

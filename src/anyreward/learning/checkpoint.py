@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
@@ -13,15 +14,14 @@ from anyreward.errors import UserError
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import Learning
 from anyreward.representation.losses import Moments
-from anyreward.storage.files import write_atomically
 
 FILE = "training.safetensors"
 LARGEST_REPLAY = 2 * 10**9
 """Bytes of a replay that are still saved; a larger one, and one of images, is collected anew."""
 
 
-def save_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str) -> None:
-    """Write what `load_checkpoint` needs; ``agent`` is the fingerprint of the agent saved at the same time."""
+def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
+    """What `load_checkpoint` needs; ``agent`` is the fingerprint of the agent saved at the same time."""
     optimiser, averages = learning.learner.optimiser, learning.learner.averages
     tensors = {
         "targets": learning.learner.flat_target,
@@ -35,12 +35,12 @@ def save_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str
     columns = replay.transitions._asdict()
     if replay.frames is None and sum(c.numel() * c.element_size() for c in columns.values()) <= LARGEST_REPLAY:
         tensors |= {f"replay.{name}": column for name, column in columns.items()}
-    about = {"done": learning.done, "added": replay.added, "agent": agent}
-    content = save_tensors(
+    about = {"done": learning.done, "seconds": learning.seconds, "agent": agent}
+    about |= {"added": replay.added, "capacity": replay.capacity}
+    return save_tensors(
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
         {"about": json.dumps(about)},
     )
-    write_atomically(folder / FILE, content)
 
 
 def load_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str) -> None:
@@ -54,22 +54,26 @@ def load_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
         if about["agent"] != agent:
             raise UserError(f"{path} belongs to another agent than {folder / 'agent.json'}.")
-        _restore(learning, replay, tensors, about["done"], about["added"])
+        _restore(learning, replay, tensors, about)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{path} is damaged, or of other settings than {folder / 'agent.json'}: {error}") from error
 
 
-def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], done: int, added: int) -> None:
-    learner, optimiser = learning.learner, learning.learner.optimiser
+def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    learner, optimiser, done = learning.learner, learning.learner.optimiser, about["done"]
     learner.flat_target.copy_(tensors["targets"])
     optimiser.mean.copy_(tensors["adam.mean"])
     optimiser.square.copy_(tensors["adam.square"])
     optimiser.count.fill_(done)
     learning.random.set_state(tensors["random"])
     learning.explore.set_state(tensors["explore"])
-    learning.done = done
+    learning.done, learning.seconds = done, about["seconds"]
     if learner.averages is not None and "average.FF" in tensors:
         learner.averages.average = Moments(*(tensors[f"average.{name}"] for name in Moments._fields))
     if "replay.actions" in tensors:
-        replay.add(Transitions(*(tensors[f"replay.{name}"] for name in Transitions._fields)))  # to the same places
-        replay.added = added
+        rows = Transitions(*(tensors[f"replay.{name}"] for name in Transitions._fields))
+        same = replay.capacity == about["capacity"]
+        if not same and len(rows.actions) == about["capacity"]:
+            rows = Transitions(*(column.roll(-(about["added"] % about["capacity"]), 0) for column in rows))  # by age
+        replay.add(rows)  # to the places where they were, if there are as many
+        replay.added = about["added"] if same else replay.added

@@ -37,6 +37,8 @@ class Learning:
     """draws for collecting, which so cannot disturb the updates"""
     done: int = 0
     """updates"""
+    seconds: float = 0.0
+    """of training so far"""
 
 
 def begin(representation: Representation, s: Settings) -> Learning:

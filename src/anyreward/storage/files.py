@@ -14,23 +14,38 @@ from anyreward.errors import UserError
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    write_together({path: content})
+
+
+def write_together(contents: dict[Path, bytes]) -> None:
+    """Write several files as `write_atomically` does: all beside first, then all renamed at once, in their order."""
+    written: list[tuple[str, Path]] = []
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            written.append((name, path))
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+        for name, path in written:
+            os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        for name, _ in written:
+            Path(name).unlink(missing_ok=True)
         raise
+
+
+def as_json(data: Any) -> bytes:
+    """Indented JSON."""
+    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
 
 def write_json(path: Path, data: Any) -> None:
     """Write indented JSON, atomically."""
-    write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+    write_atomically(path, as_json(data))
 
 
 def read_json(path: Path) -> Any:

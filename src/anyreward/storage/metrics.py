@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from anyreward.errors import UserError
+from anyreward.storage.files import write_atomically
 
 
 class MetricsLog:
@@ -23,10 +24,11 @@ class MetricsLog:
                 raise UserError("TensorBoard is not installed: pip install 'anyreward[tensorboard]'.") from error
             self._board = SummaryWriter(str(folder / "tensorboard"))
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [] if after is None else [line for line in read_metrics(folder) if line["updates"] <= after]
-        self._file = (folder / "metrics.jsonl").open("w", encoding="utf-8")
-        for line in kept:
-            self._file.write(json.dumps(line) + "\n")
+        path = folder / "metrics.jsonl"
+        known = read_metrics(folder) if after is not None and path.exists() else []
+        kept = [json.dumps(line) + "\n" for line in known if line["updates"] <= (after or 0)]
+        write_atomically(path, "".join(kept).encode())
+        self._file = path.open("a", encoding="utf-8")
 
     def write(self, metrics: dict[str, float]) -> None:
         """One line; ``metrics`` must hold "updates"."""
@@ -52,4 +54,8 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
     path = Path(folder) / "metrics.jsonl"
     if not path.is_file():
         raise UserError(f"There is no metrics.jsonl in {folder}; is it a run folder?")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # a line without an end was not written to its end
+    try:
+        return [json.loads(line) for line in whole]
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
