@@ -87,9 +87,11 @@ def tables(results: list[dict[str, Any]]) -> None:
                 cells.append(", ".join(f"{x:.2f}" for x in figures))
             print(f"| {family} |", " | ".join(cells), "|")
         rooms = [r for r in mine if "sources of error" in r]
-        steps = list(rooms[0]["sources of error"]["single goal"]) if rooms else []
+        if not rooms:
+            continue
+        steps = list(rooms[0]["sources of error"]["single goal"])
         print("\n| rewards |", " | ".join(steps), "|\n| --- |", " | ".join("---" for _ in steps), "|")
-        for family in rooms[0]["sources of error"] if rooms else []:
+        for family in rooms[0]["sources of error"]:
             cells = [f"{mean(rooms, 'sources of error', family, step):.2f}" for step in steps]
             print(f"| {family} |", " | ".join(cells), "|")
 
