@@ -53,6 +53,7 @@ WORLDS: dict[str, dict[str, Any]] = {
             "exploration": 0.2,
             "environments": 8,
             "steps_per_cycle": 400,
+            "temperature": 50.0,
         },
         "episodes": 1_000,
         "best known": "the optimal policy of the exact MDP, cut at the time limit of 100 steps",
