@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.figures.maze import pyplot
+from anyreward.figures.maze import finish, pyplot
 
 Array = np.ndarray[Any, Any]
 ORANGE, VERMILION = "#e69f00", "#d55e00"
@@ -51,8 +51,7 @@ def draw_square(
             axis.scatter(*way[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
         _mark(axis, goals, forbidden)
         axis.set(title=title, xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    _finish(plt, figure, axes[0], path, heading)
-    return path
+    return finish(figure, path, heading)
 
 
 def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
@@ -73,8 +72,7 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
             axis.plot(*way.T, color="black", linewidth=3.5, zorder=3)
             axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path")
             _mark(axis, goals, forbidden)
-    _finish(plt, figure, axes.flat, path, heading)
-    return path
+    return finish(figure, path, heading)
 
 
 def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
@@ -111,17 +109,3 @@ def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
     ):
         if len(places):
             axis.scatter(*np.asarray(places)[:, :2].T, edgecolor="black", zorder=6, **style)
-
-
-def _finish(plt: Any, figure: Any, axes: Any, path: Path, heading: str) -> None:
-    if heading:
-        figure.suptitle(heading)
-    entries = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            entries[label] = handle
-    if entries:
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)

@@ -50,16 +50,22 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
     figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 5.3), squeeze=False, layout="constrained")
     for axis, panel in zip(axes[0], panels, strict=True):
         _draw_panel(plt, figure, axis, maze, panel)
+    return finish(figure, path, heading)
+
+
+def finish(figure: Any, path: Path, heading: str = "") -> Path:
+    """One heading and one legend for all panels of a figure, and the figure as a PNG."""
     if heading:
         figure.suptitle(heading)
     entries = {}
-    for axis in axes[0]:
+    for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries[label] = handle
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
+    if entries:
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-    plt.close(figure)
+    pyplot().close(figure)
     return path
 
 
