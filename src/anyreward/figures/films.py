@@ -57,6 +57,8 @@ def draw_square(
 def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
     """Some images of a film in their order; where places are on the screen, with the way so far, goals and hazards."""
     plt = pyplot()
+    from matplotlib import patheffects
+
     shown = np.unique(np.linspace(0, len(film.images) - 1, most).astype(int))
     rows = (len(shown) + 3) // 4
     high, wide = film.images[0].shape[:2]
@@ -69,8 +71,8 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
         axis.set_title(f"step {i}", fontsize=10)
         if film.on_screen:
             way = film.places[: i + 1]
-            axis.plot(*way.T, color="black", linewidth=3.5, zorder=3)
-            axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path")
+            rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
+            axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
             _mark(axis, goals, forbidden)
     return finish(figure, path, heading)
 

@@ -62,7 +62,8 @@ def finish(figure: Any, path: Path, heading: str = "") -> Path:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries[label] = handle
     if entries:
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=5, frameon=False)
+        columns = 5 if figure.get_figwidth() > 6 else 3
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot().close(figure)
