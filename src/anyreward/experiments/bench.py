@@ -281,7 +281,7 @@ def bench_images(plain: Path, dim: int = 100, cycles: int = 6) -> Figures:
         figures[f"plain / {name}"] = _spread(ratios)
     started = time.perf_counter()
     z = on_sphere(torch.randn(8, s.dim))
-    collector.collect(400, 0.2, agent.representation.greedy, lambda n: z[:n])
+    collector.collect(400, 0.2, agent.representation.greedy, lambda n: z[:n].clone())
     figures["environment steps a second, greedy in F"] = 400 / (time.perf_counter() - started)
     for one in opened:
         one.close()
