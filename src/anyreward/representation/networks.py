@@ -45,8 +45,8 @@ class Eyes(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """What the three convolutions make of images of bytes, (n, width)."""
         dtype = next(self.net.parameters()).dtype
-        images = rows.view(-1, *self.image).to(dtype, memory_format=torch.channels_last)
-        seen: Tensor = self.net(images / 255)
+        images = rows.view(-1, *self.image).to(dtype) / 255  # first numbers, then their order: that is faster
+        seen: Tensor = self.net(images.contiguous(memory_format=torch.channels_last))
         return seen.flatten(1)
 
 
