@@ -282,7 +282,7 @@ def test_seeds_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
 def test_demo_draws_and_prints(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo", "--updates", "120")
     assert code == 0
-    for text in ("reach the goal", "not by that door", "nearest of two", "optimal", "ratio", "trust"):
+    for text in ("reach the goal", "two cells cost half", "nearest of two", "optimal", "ratio", "trust"):
         assert text in out
     assert Path("demo/answers.png").read_bytes().startswith(b"\x89PNG")
     assert run(capsys, "demo", "--updates", "120")[0] == 0  # again, into the same folder

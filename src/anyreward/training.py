@@ -84,8 +84,7 @@ def train(
         minutes: stop after so long, if not done before; `resume` goes on.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
-    # the type checker cannot know that what is no dataset is a world
-    place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
+    place = _open(source)
     own = place.settings if isinstance(place, World) else {}
     s = (settings or settings_of(preset, **own)).with_(**changes)
     if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
@@ -96,6 +95,11 @@ def train(
         s, features = s.with_(features=features), None
     folder = None if out is None else Path(out)
     return _run(place, untrained(place, s, features), s, folder, progress, tensorboard, minutes)
+
+
+def _open(source: Source) -> World | Dataset:
+    # the type checker cannot know that what is no dataset is a world
+    return open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
 
 
 def resume(
@@ -135,10 +139,7 @@ def resume(
     s = agent.settings.with_(**changes) if updates is None else agent.settings.with_(updates=updates, **changes)
     if s.updates <= agent.updates:
         raise UserError(f"{folder} has done its {agent.updates:,} updates; to go on, ask for more of them in all.")
-    if source is None:
-        place: World | Dataset = agent.world()
-    else:
-        place = open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # as in train
+    place = agent.world() if source is None else _open(source)
     return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, minutes, go_on=True)
 
 

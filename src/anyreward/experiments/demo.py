@@ -31,11 +31,14 @@ class Task:
 
 
 def demo_tasks() -> list[Task]:
-    """One goal; one goal with forbidden cells in the way, a door and the cell before it; the nearest of two goals."""
-    forbidden = goal(4, 2) + goal(5, 2)
+    """One goal; one goal with costs in the way, a door and the cell before it; the nearest of two goals.
+
+    Passing the door costs less than the way around it, so the best policy of the second pays.
+    """
+    costly = goal(4, 2) + goal(5, 2)
     return [
         Task("reach the goal", goal(9, 9), (2, 2)),
-        Task("reach it, not by that door", goal(8, 2) - 0.5 * forbidden, (2, 2)),
+        Task("reach it, two cells cost half", goal(8, 2) - 0.5 * costly, (2, 2)),
         Task("reach the nearest of two", goal(1, 9) + goal(9, 1), (8, 4)),
     ]
 

@@ -107,7 +107,7 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
 def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
     for places, style in (
         (goals, {"s": 190, "marker": "*", "color": "white", "label": "goal"}),
-        (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "forbidden"}),
+        (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "cost"}),
     ):
         if len(places):
             axis.scatter(*np.asarray(places)[:, :2].T, edgecolor="black", zorder=6, **style)

@@ -99,7 +99,7 @@ def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) 
             color="#d55e00",
             edgecolor="black",
             zorder=6,
-            label="forbidden",
+            label="cost",
         )
     axis.set(title=panel.title, xlabel="x", ylabel="y")
     axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))

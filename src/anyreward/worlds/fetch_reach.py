@@ -43,7 +43,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
 
         gym.register_envs(gymnasium_robotics)
         size: dict[str, Any] = {"render_mode": render_mode, "width": width, "height": height} if render_mode else {}
-        self.arm = gym.make("FetchReach-v4", disable_env_checker=True, **size).unwrapped
+        self.arm: Any = gym.make("FetchReach-v4", disable_env_checker=True, **size).unwrapped
         self.render_mode = render_mode
         self.observation_space = self.arm.observation_space
         self.action_space = gym.spaces.Discrete(len(ACTION_NAMES))
@@ -65,12 +65,12 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
 
         The paper's own code evaluates as many.
         """
-        centre, reach = self.arm.initial_gripper_xpos, self.arm.target_range  # type: ignore[attr-defined]  # MuJoCo's
+        centre, reach = self.arm.initial_gripper_xpos, self.arm.target_range
 
         def draw(rng: np.random.Generator, n: int) -> Array:
             return np.asarray(centre + rng.uniform(-reach, reach, (n, 3)))
 
-        threshold = float(self.arm.distance_threshold)  # type: ignore[attr-defined]  # MuJoCo's
+        threshold = float(self.arm.distance_threshold)
         return GoalTest(draw, nearer_than(threshold), steps=25)
 
     def reset(
@@ -83,7 +83,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
             goal = np.asarray(options["goal"], dtype=np.float64)
             if goal.shape != (3,) or not np.isfinite(goal).all():
                 raise UserError(f"The goal is {options['goal']}; expected three numbers x, y, z.")
-            self.arm.goal = goal  # type: ignore[attr-defined]  # MuJoCo's
+            self.arm.goal = goal
             observation["desired_goal"] = goal.copy()
         return observation, info
 
