@@ -25,6 +25,9 @@ REFILL = 50
 MOST_AT_ONCE = 1_000
 """Transitions collected before they enter the replay: images take memory while they wait."""
 
+IMAGES_AT_ONCE = 2
+"""Minibatches of images drawn together: more would take longer, for memory that is new to the program is slow."""
+
 
 @dataclass
 class Learning:
@@ -89,22 +92,24 @@ def learn(
     elif len(replay) == 0:
         collect(max(s.warmup_steps, REFILL * s.steps_per_cycle), s.exploration)
     done, known, counted = learning.done, None, 0
+    at_once = s.updates_per_cycle if replay.frames is None else IMAGES_AT_ONCE
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
         if s.pairs == "all" and replay.added > counted:  # no more work for B than two minibatches would be
             known = known_features(representation.feature_encoder, replay.transitions.features, 2 * s.batch_size)
             counted = replay.added
         end = min(done + s.updates_per_cycle, s.updates)
-        cycle = draw(representation, replay, s, end - done, random, known)
-        for n in group_sizes(done, end, s.target_every):
-            group, cycle = cycle.split(n)
-            group = with_z(group, representation, replay, s, random)  # of B as it is now
-            progress = [(done + i) / s.updates for i in range(n)]
-            rates = [s.learning_rate * learning_rate_factor(share, s.learning_rate_decay) for share in progress]
-            losses = run(group, rates, s.temperature, s.orthonormality)
-            done += n
-            if done % s.target_every == 0:
-                learner.move_targets(s.target_retention)
+        while done < end:
+            drawn = draw(representation, replay, s, min(end - done, at_once), random, known)
+            for n in group_sizes(done, done + len(drawn.actions), s.target_every):
+                group, drawn = drawn.split(n)
+                group = with_z(group, representation, replay, s, random)  # of B as it is now
+                progress = [(done + i) / s.updates for i in range(n)]
+                rates = [s.learning_rate * learning_rate_factor(share, s.learning_rate_decay) for share in progress]
+                losses = run(group, rates, s.temperature, s.orthonormality)
+                done += n
+                if done % s.target_every == 0:
+                    learner.move_targets(s.target_retention)
         learning.done = done
         yield done, losses()
 

@@ -29,7 +29,8 @@ Losses = Callable[[], dict[str, Tensor]]
 """Computes the losses of an update when they are asked for."""
 
 TARGET_ROWS = 640
-"""Rows that the target networks see at once: large matrix products, and small enough for a processor's cache."""
+"""Rows that the target networks see at once: large matrix products, and small enough for a processor's cache. Of images
+one minibatch is as much."""
 
 
 class Batch(NamedTuple):
@@ -221,7 +222,8 @@ def _as_used(stored: Tensor) -> Tensor:
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
     """The targets of a stack of minibatches at once: larger matrix products, the same numbers."""
     n, b = batch.actions.shape
-    k, step = batch.second.shape[1], max(1, TARGET_ROWS // b)
+    images = batch.next_x.dtype == torch.uint8
+    k, step = batch.second.shape[1], 1 if images else max(1, TARGET_ROWS // b)
     g = batch.g[:, batch.g.shape[1] - k :]
     shared = g.stride(0) == 0  # categories: all minibatches refer to the same features
     with rounding(batch.z.device, learner.bfloat16):

@@ -44,10 +44,12 @@ class Eyes(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """What the three convolutions make of images of bytes, (n, width)."""
-        dtype = next(self.net.parameters()).dtype
-        images = rows.view(-1, *self.image).to(dtype) / 255  # first numbers, then their order: that is faster
-        seen: Tensor = self.net(images.contiguous(memory_format=torch.channels_last))
-        return seen.flatten(1)
+        first, *others = self.net
+        assert isinstance(first, nn.Conv2d)
+        images = rows.view(-1, *self.image).to(first.weight.dtype, memory_format=torch.channels_last)
+        # bytes are scaled to 0 to 1 by the weights, of which there are fewer
+        seen = nn.functional.conv2d(images, first.weight / 255, first.bias, first.stride)
+        return _run(others, seen).flatten(1)
 
 
 def _cells(pixels: int) -> int:
