@@ -25,7 +25,7 @@ RUNS = Path("runs") / "worlds"
 WORLDS: dict[str, dict[str, Any]] = {
     "continuous-maze": {"dim": 100, "updates": 60_000},
     "fetch-reach": {"dim": 50, "updates": 60_000},
-    "ms-pacman": {"dim": 100, "updates": 100_000},
+    "ms-pacman": {"dim": 100, "updates": 200_000, "learning_rate": 0.0003},
 }
 COLOURS = {"fast": "#0072b2", "paper": "#d55e00"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,18 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from anyreward.acting.evaluate import Scores, goal_quality, policy_tables, score_policies, state_features
+from anyreward.acting.evaluate import Scores, goal_quality, score_policies, state_features
 from anyreward.acting.goals import GoalScores, goal_test_of, goal_z, measures, play_goals, together
-from anyreward.acting.policy import Policy
+from anyreward.acting.policy import Policy, action_probabilities
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings, settings_from_json
 from anyreward.learning.replay import Transitions
 from anyreward.representation.fb import Representation, make_representation
 from anyreward.representation.features import FeatureMap
 from anyreward.rewards.inference import FeatureSample, infer_z, reward_values, with_backward
+from anyreward.rewards.lookahead import LookaheadSample
 from anyreward.rewards.reward import Goal, Reward
-from anyreward.rewards.trust import LookaheadSample, Trust, consistent, represented
+from anyreward.rewards.trust import Trust, consistent, represented
 from anyreward.storage.files import as_json, read_json, sha256, write_together
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.spaces import pack_seen, space_from_json, space_to_json
@@ -64,8 +65,12 @@ class Agent:
         """SHA-256 over all tensors: equal for agents that answer equally."""
         return sha256(self._serialised())
 
-    def ask(self, target: Reward) -> Policy:
-        """The policy that answers a reward, at once: no planning and no further learning."""
+    def ask(self, target: Reward, refine: int = 0) -> Policy:
+        """The policy that answers a reward, at once: no planning and no further learning.
+
+        ``refine`` changes that, where observations are categories: so many steps of value iteration for this reward,
+        from F . z, on the transitions kept with the agent. It takes milliseconds and corrects what F got wrong.
+        """
         if not isinstance(target, Reward):
             raise UserError(
                 f"ask() takes a reward, got {type(target).__name__}. Make one with anyreward.goal(...) or "
@@ -78,15 +83,31 @@ class Agent:
             warnings.warn(
                 "This reward is zero wherever the agent has been: every policy is equally good.", stacklevel=2
             )
-        return Policy(
+        policy = Policy(
             representation=self.representation,
             observation_space=self.features.observation_space,
             action_start=self.action_start,
             z=z,
             reward_scale=scale,
-            judge=lambda: self._trust(target, z, scale),
+            judge=lambda policy: self._trust(target, policy),
             agent=self.fingerprint,
         )
+        if not refine:
+            return policy
+        kept = self.kept_transitions
+        rewards = torch.from_numpy(self._values(target, kept.rows.features) / scale)
+        known = kept.refine(policy.preferences(kept.states), rewards, self.settings.gamma, refine)
+        return replace(policy, correct=lambda packed, Q: kept.at(packed, known, Q))
+
+    @property
+    def kept_transitions(self) -> LookaheadSample:
+        """The transitions kept with the agent; raises where there are none."""
+        if self.transitions is None:
+            raise UserError(
+                "Answers are refined on transitions kept with the agent, and this one has none: they are kept where "
+                "observations are categories. Ask without refine."
+            )
+        return self.transitions
 
     def known_size(self, z_R: Tensor) -> tuple[Tensor, Tensor]:
         """z_R (n, d) at the size that F knows best, and by what each was divided, (n,).
@@ -99,14 +120,15 @@ class Agent:
         scale = torch.where(scale > 0, scale, 1.0)
         return (z_R / scale[:, None]).to(self.representation.dtype), scale
 
-    def _trust(self, target: Reward, z: Tensor, scale: float) -> Trust:
+    def _trust(self, target: Reward, policy: Policy) -> Trust:
         if not self.representation.feature_encoder.categorical and any(isinstance(t, Goal) for _, t in target.terms):
             return Trust(None, None)
         share = represented(self._values(target, self.sample.rows), self.sample)
         if self.transitions is None:
             return Trust(share, None)
-        rewards = self._values(target, self.transitions.rows.features) / scale
-        return Trust(share, consistent(self.representation, self.transitions, rewards, z, self.settings.gamma))
+        rewards = torch.from_numpy(self._values(target, self.transitions.rows.features) / policy.reward_scale)
+        Q = policy.preferences(self.transitions.states).double()
+        return Trust(share, consistent(self.transitions, Q, rewards, self.settings.gamma))
 
     def world(self) -> World:
         """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
@@ -128,14 +150,21 @@ class Agent:
             )
         return mdp
 
-    def score(self, targets: Reward | list[Reward], mdp: FiniteMDP | None = None, temperature: float = 0.0) -> Scores:
+    def score(
+        self,
+        targets: Reward | list[Reward],
+        mdp: FiniteMDP | None = None,
+        temperature: float = 0.0,
+        refine: int = 0,
+    ) -> Scores:
         """Exact scores, on the agent's finite world, of the policies that answer some rewards."""
         mdp = mdp or self.exact_mdp()
         targets = [targets] if isinstance(targets, Reward) else targets
         if not targets:
             raise UserError("score() got an empty list of rewards.")
-        Z = torch.stack([self.ask(target).z for target in targets])
-        pi = policy_tables(self.representation, self.packed_states(mdp), Z, temperature=temperature)
+        states = self.packed_states(mdp)
+        Q = torch.stack([self.ask(target, refine).preferences(states) for target in targets])
+        pi = action_probabilities(Q, temperature=temperature).numpy()
         return score_policies(mdp, pi, np.stack([self.reward_table(target, mdp) for target in targets]))
 
     def goal_quality(self, mdp: FiniteMDP | None = None, temperature: float = 1.0) -> Scores:

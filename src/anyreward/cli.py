@@ -145,6 +145,8 @@ class Ask:
     """Write a picture of the answer to this PNG: values and a path in a maze, a rollout elsewhere."""
     video: Path | None = None
     """Write a film of a rollout to this GIF, where the world can be rendered."""
+    refine: int = 0
+    """Plan on top of the answer: so many steps of value iteration on kept transitions (categorical worlds)."""
     seed: int = 0
     """Seed of the rollout."""
 
@@ -153,7 +155,7 @@ class Ask:
         agent = load(self.run_folder)
         target = sum((_weighted(text, 1.0) for text in self.goal), start=Reward(()))
         target += sum((-_weighted(text, 0.5) for text in self.avoid), start=Reward(()))
-        policy = agent.ask(target)
+        policy = agent.ask(target, self.refine)
         maze = maze_of(agent)
         if maze is None:
             print(
@@ -163,7 +165,8 @@ class Ask:
             return
         if self.video:
             raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
-        answer(agent, maze, [Task(str(target), target, _start_cell(self.start, maze))], self.figure, Console())
+        task = Task(str(target), target, _start_cell(self.start, maze))
+        answer(agent, maze, [task], self.figure, Console(), self.refine)
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,8 @@ class Evaluate:
     """Which rewards, or goals, starts and random actions."""
     temperature: float = 0.0
     """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
+    refine: int = 0
+    """Suite all-rewards: steps of value iteration on kept transitions, on top of each answer."""
     json: Path | None = None
     """Write the figures to this file too."""
 
@@ -210,7 +215,7 @@ class Evaluate:
             table.add_column(column, justify="left" if column == "rewards" else "right")
         figures: dict[str, Any] = {}
         said = []
-        for name, scores in suite(agent, self.rewards, self.seed, self.temperature).items():
+        for name, scores in suite(agent, self.rewards, self.seed, self.temperature, self.refine).items():
             row = scores.summary()
             figures[name] = row
             cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
@@ -222,7 +227,8 @@ class Evaluate:
             said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
         for line in said:
             print(line)
-        return {"suite": "all-rewards", "seed": self.seed, "temperature": self.temperature, "families": figures}
+        how = {"seed": self.seed, "temperature": self.temperature, "refine": self.refine}
+        return {"suite": "all-rewards", **how, "families": figures}
 
     def _played_goals(self, agent: Agent) -> dict[str, Any]:
         test = goal_test_of(agent.world())

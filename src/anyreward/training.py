@@ -34,7 +34,7 @@ from anyreward.learning.replay import Replay
 from anyreward.learning.train import begin, learn, stream_seed
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
-from anyreward.rewards.trust import lookahead_sample
+from anyreward.rewards.lookahead import lookahead_sample
 from anyreward.storage.metrics import MetricsLog
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.goals import GoalTest

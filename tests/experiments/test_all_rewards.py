@@ -71,8 +71,9 @@ def test_families_are_what_they_say(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
 
 def test_z_of_a_table_is_that_of_asking(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
     target = ar.reward(lambda g: g[:, 0] - 0.3 * g[:, 1]) - 0.5 * ar.goal(2, 8)
-    z = tables_to_z(agent, mdp, agent.reward_table(target, mdp)[None])[0]
-    assert torch.allclose(z, agent.ask(target).z, atol=1e-5)
+    z, scale = tables_to_z(agent, mdp, agent.reward_table(target, mdp)[None])
+    assert torch.allclose(z[0], agent.ask(target).z, atol=1e-5)
+    assert float(scale[0]) == pytest.approx(agent.ask(target).reward_scale)
 
 
 def test_soft_fixed_point(mdp: ar.FiniteMDP) -> None:
@@ -87,10 +88,10 @@ def test_soft_fixed_point(mdp: ar.FiniteMDP) -> None:
 
 
 def test_the_reward_of_a_z_has_that_z(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
-    z = tables_to_z(agent, mdp, family_rewards(agent, mdp, "dense normal", 5, seed=0))
+    z, _ = tables_to_z(agent, mdp, family_rewards(agent, mdp, "dense normal", 5, seed=0))
     seen = reward_of_z(agent, mdp, z)
     assert np.ptp(seen, axis=2) == pytest.approx(0.0, abs=1e-5)  # B sees no action
-    again = tables_to_z(agent, mdp, seen)
+    again, _ = tables_to_z(agent, mdp, seen)
     assert torch.allclose(again, z, atol=1e-2)
 
 
@@ -129,3 +130,14 @@ def test_worlds_without_a_map_are_refused() -> None:
     lake = ar.train("FrozenLake-v1", dim=4, hidden=8, batch_size=8, updates=40, progress=False)
     with pytest.raises(ar.UserError, match="lie on a map"):
         suite(lake)
+
+
+def test_the_suite_refines_as_asking_does(mdp: ar.FiniteMDP) -> None:
+    agent = ar.train("four-rooms", dim=20, hidden=32, updates=40, steps_per_cycle=20_000, progress=False)
+    scores = score_family(agent, mdp, "single goal", temperature=1.0, refine=3).scores  # greedy ties break either way
+    cells = mdp.observations[mdp.live]
+    asked = agent.score([ar.goal(*agent.features.table[cell]) for cell in cells], mdp, temperature=1.0, refine=3)
+    assert scores.value == pytest.approx(asked.value)
+    refined = suite(agent, 20, refine=1_000)
+    for name, family in refined.items():  # enough steps of value iteration are the optimum, whatever F says
+        assert family.summary()["worst"] == pytest.approx(1.0, abs=1e-6), name

@@ -57,6 +57,16 @@ def score_policies(mdp: FiniteMDP, pi: Array, r: Array) -> Scores:
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+def q_tables(representation: Representation, observations: Tensor, Z: Tensor) -> Tensor:
+    """(n, S, A) F(s, a, z) . z for every z of Z (n, d) at every packed observation (S, packed)."""
+    S = len(observations)
+    tables = []
+    for z in torch.split(Z.to(representation.dtype), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
+        rows = representation.q(observations.repeat(len(z), 1), z.repeat_interleave(S, dim=0))
+        tables.append(rows.view(len(z), S, -1))
+    return torch.cat(tables)
+
+
 def policy_tables(
     representation: Representation,
     observations: Tensor,
@@ -65,12 +75,8 @@ def policy_tables(
     temperature: float = 0.0,
 ) -> Array:
     """(n, S, A) pi_z(a|s) for every z of Z (n, d) at every packed observation (S, packed)."""
-    n, S = len(Z), len(observations)
-    tables = []
-    for z in torch.split(Z.to(representation.dtype), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
-        rows = representation.q(observations.repeat(len(z), 1), z.repeat_interleave(S, dim=0))
-        tables.append(action_probabilities(rows.view(len(z), S, -1), epsilon, temperature))
-    return np.asarray(torch.cat(tables).numpy()).reshape(n, S, -1)
+    Q = q_tables(representation, observations, Z)
+    return np.asarray(action_probabilities(Q, epsilon, temperature).numpy())
 
 
 def state_features(mdp: FiniteMDP, features: FeatureMap) -> Tensor:

@@ -50,10 +50,12 @@ class Policy:
     action_start: int
     z: Tensor
     reward_scale: float
-    judge: Callable[[], Trust]
+    judge: Callable[[Policy], Trust]
     """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
+    correct: Callable[[Tensor, Tensor], Tensor] | None = None
+    """What refining made of F . z (n, A) at packed observations (n, packed); None for an answer as it is."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -65,7 +67,7 @@ class Policy:
     @cached_property
     def trust(self) -> Trust:
         """How far this answer can be trusted."""
-        return self.judge()
+        return self.judge(self)
 
     def greedy(self) -> Policy:
         """The same answer, acting by argmax."""
@@ -127,4 +129,9 @@ class Policy:
         packed = torch.from_numpy(pack_seen(self.observation_space, batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
-        return single, self.representation.q(packed, self.z)
+        return single, self.preferences(packed)
+
+    def preferences(self, packed: Tensor) -> Tensor:
+        """(n, A) F . z at packed observations (n, packed), refined if that was asked for: what decides the actions."""
+        Q = self.representation.q(packed, self.z)
+        return Q if self.correct is None else self.correct(packed, Q)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.acting.evaluate import Scores, policy_tables, score_policies, state_features
+from anyreward.acting.evaluate import Scores, policy_tables, q_tables, score_policies, state_features
+from anyreward.acting.policy import action_probabilities
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.theory.finite_mdp import FiniteMDP
@@ -136,32 +137,48 @@ def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -
     return r if r.ndim == 3 else mdp.on_states(r)
 
 
-def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> Tensor:
-    """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world."""
-    rows = state_features(mdp, agent.features).flatten(0, 1).numpy()  # (S A, packed)
-    place = {row.tobytes(): i for i, row in enumerate(rows)}
-    index = [place[row.tobytes()] for row in agent.sample.rows.numpy()]
-    values = torch.from_numpy(r.reshape(len(r), -1)[:, index])  # (n, rows)
-    return agent.known_size((values * agent.sample.weights) @ agent.sample.B)[0]
+def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]:
+    """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world, and their scales (n,)."""
+    values = rewards_of(agent, mdp, r, agent.sample.rows)
+    return agent.known_size((values * agent.sample.weights) @ agent.sample.B)
+
+
+def rewards_of(agent: Agent, mdp: FiniteMDP, r: Array, features: Tensor) -> Tensor:
+    """(n, rows) what rewards r (n, S, A) of a finite world pay for packed features (rows, packed)."""
+    every = state_features(mdp, agent.features).flatten(0, 1).numpy()  # (S A, packed)
+    place = {row.tobytes(): i for i, row in enumerate(every)}
+    index = [place[row.tobytes()] for row in features.numpy()]
+    return torch.from_numpy(r.reshape(len(r), -1)[:, index])
 
 
 def score_family(
-    agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0, temperature: float = 0.0
+    agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0, temperature: float = 0.0, refine: int = 0
 ) -> FamilyScores:
     """The policies that answer the rewards of a family, acting greedily or by Boltzmann at a temperature."""
     r = family_rewards(agent, mdp, name, n, seed)
-    z = tables_to_z(agent, mdp, r)
-    pi = policy_tables(agent.representation, agent.packed_states(mdp), z, temperature=temperature)
-    scores = score_policies(mdp, pi, r)
+    z, scale = tables_to_z(agent, mdp, r)
+    states = agent.packed_states(mdp)
+    Q = q_tables(agent.representation, states, z)
+    if refine:
+        kept = agent.kept_transitions
+        rewards = rewards_of(agent, mdp, r, kept.rows.features) / scale[:, None]
+        known = kept.refine(q_tables(agent.representation, kept.states, z), rewards, agent.settings.gamma, refine)
+        Q = kept.at(states, known, Q)
+    scores = score_policies(mdp, np.asarray(action_probabilities(Q, temperature=temperature)), r)
     reach = np.ptp(r, axis=(1, 2)) / (1 - mdp.gamma)
     return FamilyScores(scores, scores.optimal - scores.random < BARELY * reach)
 
 
-def suite(agent: Agent, n: int = 300, seed: int = 0, temperature: float = 0.0) -> dict[str, FamilyScores]:
-    """All families that the agent's B can tell apart: those on actions only where B sees actions."""
+def suite(
+    agent: Agent, n: int = 300, seed: int = 0, temperature: float = 0.0, refine: int = 0
+) -> dict[str, FamilyScores]:
+    """All families that the agent's B can tell apart: those on actions only where B sees actions.
+
+    With ``refine``, answers are refined as `Agent.ask` does it.
+    """
     mdp = agent.exact_mdp()
     names = [name for name in FAMILIES if name != "states and actions" or agent.features.include_action]
-    return {name: score_family(agent, mdp, name, n, seed, temperature) for name in names}
+    return {name: score_family(agent, mdp, name, n, seed, temperature, refine) for name in names}
 
 
 def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: int = 0) -> dict[str, float]:
@@ -173,7 +190,7 @@ def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: i
     - *F*: greedy on F . z itself, which is what `ask` gives.
     """
     r = family_rewards(agent, mdp, name, n, seed)
-    z = tables_to_z(agent, mdp, r)
+    z, _ = tables_to_z(agent, mdp, r)
     seen = reward_of_z(agent, mdp, z)
     tau = agent.settings.temperature
     greedy = np.eye(mdp.actions)

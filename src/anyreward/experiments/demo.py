@@ -50,7 +50,7 @@ def maze_of(agent: Agent) -> Maze | None:
     return maze if isinstance(maze, Maze) else None
 
 
-def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console) -> None:
+def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console, refine: int = 0) -> None:
     """Ask every task, print the table, draw the picture if there is a place for it."""
     mdp, env = agent.exact_mdp(), MazeEnv(maze.drawing)
     table = Table(title="Rewards never seen in training", title_justify="left")
@@ -59,8 +59,8 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
         table.add_column(column, justify="right")
     panels = []
     for task in tasks:
-        policy = agent.ask(task.reward)
-        scores = agent.score(task.reward, mdp)
+        policy = agent.ask(task.reward, refine)
+        scores = agent.score(task.reward, mdp, refine=refine)
         ratio = scores.ratio[0]
         shown = "-" if np.isnan(ratio) else f"{ratio:.3f}"
         table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, str(policy.trust))

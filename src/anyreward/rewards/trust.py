@@ -14,14 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.learning.replay import Replay, Transitions
-from anyreward.representation.fb import Representation
 from anyreward.rewards.inference import FeatureSample
+from anyreward.rewards.lookahead import LookaheadSample
 
 RIDGE = 1e-4
 """Directions of B with less than this share of the largest variance count as not learned."""
-MOST_TRANSITIONS = 20_000
-"""Transitions looked at when choosing what to keep for lookahead."""
 
 
 @dataclass(frozen=True)
@@ -59,47 +56,15 @@ def represented(values: np.ndarray[Any, Any], sample: FeatureSample) -> float:
     return 1.0 - float((sample.weights * residual.square()).sum()) / size
 
 
-@dataclass(frozen=True)
-class LookaheadSample:
-    """Distinct transitions of the training data, and how often each was seen."""
+def consistent(sample: LookaheadSample, Q: Tensor, rewards: Tensor, gamma: float) -> float | None:
+    """Share of the one-step lookahead gain that the greedy action takes, over the states whose actions are known.
 
-    rows: Transitions
-    counts: Tensor
-    """(n,) float64"""
-
-
-def lookahead_sample(representation: Representation, replay: Replay, seed: int) -> LookaheadSample | None:
-    """Distinct transitions of the replay, for `consistent`; None where observations are not categories."""
-    if not representation.observation_encoder.categorical:
-        return None
-    random = torch.Generator().manual_seed(seed)
-    rows = replay.transitions.at(torch.randperm(len(replay), generator=random)[:MOST_TRANSITIONS])
-    table = torch.cat([column.reshape(len(rows.actions), -1).double() for column in rows], dim=1)
-    _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
-    first = torch.full((len(counts),), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
-    return LookaheadSample(rows.at(first), counts.double())
-
-
-def consistent(
-    representation: Representation, sample: LookaheadSample, rewards: np.ndarray[Any, Any], z: Tensor, gamma: float
-) -> float | None:
-    """Share of the one-step lookahead gain that argmax_a F(s, a, z) . z takes, over the states whose actions are known.
-
-    ``rewards`` (n,) are those of the sample's rows, in the scale of z. Outcomes of one state and action are averaged
-    as often as they were seen.
+    Q (S, A) is that of the sample's states, and ``rewards`` (n,) are those of its rows, in the same scale.
     """
-    rows, counts = sample.rows, sample.counts
-    states, state = torch.unique(rows.observations, dim=0, return_inverse=True)
-    Q = representation.q(states, z.expand(len(states), -1)).double()  # (S, A)
-    Q_next = representation.q(rows.next_observations, z.expand(len(counts), -1)).double()  # (n, A)
-    outcome = torch.from_numpy(rewards) + torch.where(rows.terminated, 0.0, gamma * Q_next.max(1).values)  # (n,)
-    where = (state, rows.actions)
-    seen = torch.zeros_like(Q).index_put_(where, counts, accumulate=True)
-    backup = torch.zeros_like(Q).index_put_(where, counts * outcome, accumulate=True) / seen
-    whole = (seen > 0).all(1)
+    whole = (sample.seen(Q.shape[1]) > 0).all(1)
     if not whole.any():
         return None
-    backup, Q = backup[whole], Q[whole]
-    taken = backup.gather(1, Q.argmax(1, keepdim=True)).squeeze(1)
-    most = (backup.max(1).values - backup.mean(1)).sum()
-    return float((taken - backup.mean(1)).sum() / most) if most > 0 else 1.0
+    ahead = sample.backup(Q, rewards, gamma)[whole]
+    taken = ahead.gather(1, Q[whole].argmax(1, keepdim=True)).squeeze(1)
+    most = (ahead.max(1).values - ahead.mean(1)).sum()
+    return float((taken - ahead.mean(1)).sum() / most) if most > 0 else 1.0
