@@ -41,17 +41,18 @@ def run(world: str, preset: str, seed: int, minutes: float, changes: dict[str, A
     else:
         compiled = world != "ms-pacman"
         agent = ar.train(world, preset=preset, seed=seed, out=folder, compile=compiled, minutes=minutes, **chosen)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    shutil.copy(folder / "metrics.jsonl", RESULTS / f"{name}.jsonl")
     figures = {"agent": agent.reach_goals(seed=1).summary(), "random": agent.reach_goals(seed=1, epsilon=1.0).summary()}
     result = {"world": world, "preset": preset, "seed": seed, **chosen, "updates": agent.updates, "played": figures}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / "metrics.jsonl", RESULTS / f"{name}.jsonl")
     write_json(RESULTS / f"{name}.json", result)
-    print(name, figures)
 
 
 def draw() -> None:
     """Success and distance against updates, a panel a world, both presets where both were trained."""
     plt = pyplot()
+    if not list(RESULTS.glob("*.jsonl")):
+        raise SystemExit(f"There are no results in {RESULTS} yet.")
     names = [world for world in WORLDS if list(RESULTS.glob(f"{world}-*.jsonl"))]
     figure, axes = plt.subplots(
         2, len(names), figsize=(4.2 * len(names), 6), layout="constrained", squeeze=False, sharex="col"
@@ -64,6 +65,10 @@ def draw() -> None:
                 label = f"{about['preset']}, seed {about['seed']}"
                 xs = [line["updates"] / 1_000 for line in lines]
                 axis.plot(xs, [line[key] for line in lines], color=COLOURS[about["preset"]], alpha=0.8, label=label)
+            for who, played in about["played"].items():
+                low, high = played["success_interval"]
+                print(f"{path.stem}, {about['updates']:,} updates, {who}:", end=" ")
+                print(f"{played['success']:.3f} ({low:.3f} to {high:.3f})")
             low, high = about["played"]["agent"]["success_interval"]
             end = about["updates"] / 1_000
             column[0].errorbar(

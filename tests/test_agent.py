@@ -185,13 +185,35 @@ def test_an_interrupted_run_keeps_what_it_learned(tmp_path: Path) -> None:
     Impatient.left = 1
     with pytest.raises(KeyboardInterrupt):
         ar.train(Impatient(), out=tmp_path, overwrite=True, **TINY)
-    assert not (tmp_path / "agent.json").exists()  # this run learned nothing, and the folder is its own
+    assert 0 < ar.load(tmp_path).updates < 200  # this run learned nothing, so what was there stays
 
 
 def test_divergence_is_an_error_and_saves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ar.UserError, match=r"diverged.*Lower learning_rate"):
         ar.train("four-rooms", preset="paper", out=tmp_path, learning_rate=1e18, evaluate_every=40, **TINY)
     assert not (tmp_path / "agent.json").exists()
+    with pytest.raises(ar.UserError, match="diverged"):  # however seldom it is looked at
+        ar.train("four-rooms", preset="paper", out=tmp_path, learning_rate=1e18, evaluate_every=10_000, **TINY)
+    assert not (tmp_path / "agent.json").exists()
+
+
+def test_a_run_that_cannot_begin_leaves_the_old_one_alone(tmp_path: Path) -> None:
+    ar.train("four-rooms", out=tmp_path, **TINY)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ar.UserError, match="replay is empty"):
+        ar.train("four-rooms", out=tmp_path, overwrite=True, **(TINY | {"warmup_steps": 0, "steps_per_cycle": 0}))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(ar.UserError, match="which is a file"):
+        ar.train("four-rooms", out=tmp_path / "agent.json", **TINY)
+
+
+def test_colour_images_say_what_to_wrap() -> None:
+    class Screen(gym.Env):
+        observation_space = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+        action_space = gym.spaces.Discrete(2)
+
+    with pytest.raises(ar.UserError, match="FrameStackObservation"):
+        ar.train(Screen(), features=lambda x: x[:, 0, 0], **TINY)
 
 
 def test_a_drawing_as_text_and_loading_leaves_the_generator_alone(tmp_path: Path) -> None:

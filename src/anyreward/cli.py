@@ -392,4 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as head, has gone: nothing to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a file that cannot be written or read, a full disk: the message names it
+        print(f"anyreward: {error}", file=sys.stderr)
+        return 2
     return 0

@@ -48,7 +48,7 @@ EVALUATION_WORK = 10**9
 """Goals times states cubed that one such look may cost."""
 GOALS_PLAYED = 50
 """Goals played for the success shown during training."""
-CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "device", "environments", "evaluate_every"}
+CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "environments", "evaluate_every"}
 """Settings that may differ when a run goes on."""
 SAVE_EVERY = 300.0
 """Seconds between two savings of a run that goes on."""
@@ -89,6 +89,8 @@ def train(
     s = (settings or settings_of(preset, **own)).with_(**changes)
     if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
         raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise UserError(f"out is {out}, which is a file; name a folder for the run.")
     if tensorboard and out is None:
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
@@ -127,7 +129,7 @@ def resume(
         tensorboard: whether to write TensorBoard events too.
         minutes: stop after so long, if not done before.
         changes: settings that do not change what is learned: ``replay_size``, ``replay_file``, ``threads``,
-            ``compile``, ``device``, ``environments``, ``evaluate_every``.
+            ``compile``, ``environments``, ``evaluate_every``.
     """
     folder = Path(folder)
     agent = load(folder, features)
@@ -140,6 +142,12 @@ def resume(
     if s.updates <= agent.updates:
         raise UserError(f"{folder} has done its {agent.updates:,} updates; to go on, ask for more of them in all.")
     place = agent.world() if source is None else _open(source)
+    ours, theirs = agent.features.observation_space, place.observation_space
+    if ours != theirs or discrete_actions(place.action_space).n != agent.features.actions:
+        raise UserError(
+            f"{folder} was trained on observations {ours} and {agent.features.actions} actions; {place.name} has "
+            f"{theirs} and {discrete_actions(place.action_space).n}."
+        )
     return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, minutes, go_on=True)
 
 
@@ -181,11 +189,14 @@ def _run(
         elif len(replay) == 0:
             replay.add(place.transitions(agent.features))
         log = None
-        if out is not None:
-            log = stack.enter_context(MetricsLog(out, tensorboard, after=done if go_on else None))
-        if out is not None and not go_on:
-            for name in ("agent.json", FILE):
-                (out / name).unlink(missing_ok=True)  # from here on the folder belongs to this run
+
+        def open_log() -> MetricsLog:
+            """From here on the folder belongs to this run: not before a first cycle has gone well."""
+            assert out is not None
+            log = stack.enter_context(MetricsLog(out, tensorboard, after=agent.updates if go_on else None))
+            for name in () if go_on else ("agent.json", FILE):
+                (out / name).unlink(missing_ok=True)
+            return log
 
         def save(done: int) -> Agent:
             whole = replace(
@@ -210,10 +221,13 @@ def _run(
         try:
             for done, losses in learn(agent.representation, replay, s, collector, learning):
                 learning.seconds += time.perf_counter() - clock  # of training: evaluating is not counted
+                figures = _checked({name: float(value) for name, value in losses.items()}, done)
+                if out is not None and log is None:
+                    log = open_log()
                 if done // s.evaluate_every > reported or done == s.updates:
                     reported = done // s.evaluate_every
-                    metrics = {"updates": done, "seconds": learning.seconds, "transitions": replay.added}
-                    metrics |= _checked({name: float(value) for name, value in losses.items()}, done)
+                    transitions = learning.earlier + replay.added
+                    metrics = {"updates": done, "seconds": learning.seconds, "transitions": transitions, **figures}
                     metrics |= evaluate()
                     kind = next(kind for kind in ("quality", "success", "bellman_loss") if kind in metrics)
                     note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 import anyreward as ar
@@ -55,8 +56,10 @@ class Line(ar.worlds.continuous_maze.ContinuousMazeVectorEnv):
         return observations, rewards, ended, truncated, infos | {"final_obs": observations}
 
 
-def test_what_comes_after_the_end_does_not_count() -> None:
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_what_comes_after_the_end_does_not_count(mode: AutoresetMode) -> None:
     env = Line(3, walls=(), max_episode_steps=100)
+    env.metadata = env.metadata | {"autoreset_mode": mode}
     goals = np.array([[0.5, 0.5]] * 3)
     steps = []
 
@@ -109,3 +112,18 @@ def test_worlds_without_a_protocol_say_so() -> None:
     agent = ar.train("continuous-maze", **TINY)
     with pytest.raises(ar.UserError, match="goals is 0"):
         agent.reach_goals(0)
+
+
+def test_goals_and_epsilon_are_checked() -> None:
+    agent = ar.train("continuous-maze", dim=4, hidden=8, updates=40, progress=False)
+    for bad, message in (
+        ([0.5, 0.5], r"shape \(2,\)"),
+        (np.zeros((0, 2)), r"shape \(0, 2\)"),
+        (np.zeros((3, 3)), r"expected \(n, 2\)"),
+        (0, "must be positive"),
+    ):
+        with pytest.raises(ar.UserError, match=message):
+            agent.reach_goals(bad)
+    with pytest.raises(ar.UserError, match="epsilon is 2"):
+        agent.reach_goals(3, epsilon=2)
+    assert agent.reach_goals([[0.5, 0.5]]).goals.shape == (1, 2)

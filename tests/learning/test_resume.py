@@ -138,7 +138,8 @@ def test_ctrl_c_with_environments_in_processes_of_their_own(tmp_path: Path) -> N
     command = [sys.executable, "-m", "anyreward", "train", "ms-pacman", "--out", "run", "--dim", "8", "--hidden", "16"]
     command += ["--batch-size", "8", "--steps-per-cycle", "16", "--updates-per-cycle", "4", "--target-every", "4"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    time.sleep(8)
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and run.poll() is None:  # written after the first cycle
+        time.sleep(0.1)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate(timeout=60)
     assert "Stopped; what it had learned is in run. To go on: anyreward continue run" in err
@@ -176,6 +177,8 @@ def test_what_cannot_be_continued_says_why(tmp_path: Path, run_folder: Path) -> 
     shutil.copy(tmp_path / "other" / FILE, folder / FILE)
     with pytest.raises(ar.UserError, match="belongs to another agent"):
         ar.resume(folder, updates=240, progress=False)
+    with pytest.raises(ar.UserError, match=r"trained on observations Discrete\(121\) and 5 actions; maze has"):
+        ar.resume(folder, updates=240, source="...\n.#.\n...", progress=False)
     assert ar.load(folder).updates == 200  # nothing was lost
 
 

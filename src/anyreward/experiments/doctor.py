@@ -1,12 +1,13 @@
-"""Which optional parts work on this machine: each is used, not only imported."""
+"""Which optional parts work on this machine: each is used, the compiler and datasets only a little."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 import gymnasium as gym
@@ -47,7 +48,11 @@ def _compiler() -> str:
         raise UserError(
             "no C++ compiler: install g++ or clang++, or set CXX (training runs without, at half the speed)"
         )
-    return f"{command[0]} (--compile builds the updates once)"
+    smallest = [command[0], "-x", "c++", "-std=c++20", "-fsyntax-only", "-"]
+    outcome = subprocess.run(smallest, input="#include <vector>\nint main() {}\n", capture_output=True, text=True)
+    if outcome.returncode != 0:
+        raise UserError(f"{command[0]} does not compile C++20: {outcome.stderr.strip().splitlines()[-1]}")
+    return f"{command[0]} compiles C++20 (--compile builds the updates once)"
 
 
 def _cuda() -> str:
@@ -87,14 +92,17 @@ def _picture(identity: str) -> str:
 
 
 def _figures() -> str:
-    pyplot()
+    plt = pyplot()
+    plt.close(plt.figure())
     return f"matplotlib {metadata.version('matplotlib')}"
 
 
 def _datasets() -> str:
     try:
+        for name in ("minari", "h5py"):
+            import_module(name)
         return f"minari {metadata.version('minari')}, h5py {metadata.version('h5py')}"
-    except metadata.PackageNotFoundError as error:
+    except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is not installed: pip install 'anyreward[datasets]'") from None
 
 

@@ -22,6 +22,8 @@ GRID = 81
 """Points along each side at which values are drawn."""
 PATHS = 4
 """Paths drawn into a continuous maze."""
+LONGEST = 1_000
+"""Steps after which a rollout is cut, where the world itself has no limit."""
 
 
 def picture(
@@ -30,6 +32,8 @@ def picture(
     """Draw a rollout, or the values of a square with some paths, to where that is wanted; says where it is."""
     if figure is None and video is None:
         return
+    if video is not None and video.suffix.lower() != ".gif":
+        raise UserError(f"Films are written as GIFs; {video.name} does not end in .gif.")
     if agent.world_recipe is None:
         raise UserError("This agent's world cannot be reopened, so its answers cannot be drawn.")
     recipe = agent.world_recipe
@@ -67,7 +71,7 @@ def walk(policy: Policy, env: gym.Env[Any, Any], features: FeatureMap, seed: int
     """(steps + 1, k) the features along one episode."""
     observation, _ = env.reset(seed=seed)
     way, over = [observation], False
-    while not over:
+    while not over and len(way) <= LONGEST:
         observation, _, terminated, truncated, _ = env.step(policy.act(observation))
         way.append(observation)
         over = terminated or truncated
@@ -86,10 +90,13 @@ def record(agent: Agent, policy: Policy, target: Reward, seed: int = 0) -> Film:
 def _record(agent: Agent, policy: Policy, target: Reward, seed: int, recipe: dict[str, Any]) -> Film:
     env = gym.make(recipe["id"], render_mode="rgb_array", **recipe["kwargs"])
     goals = places(target, 1)
-    goal_world = isinstance(env.observation_space, gym.spaces.Dict) and "desired_goal" in env.observation_space.spaces
-    observation, _ = env.reset(seed=seed, options={"goal": goals[0]} if goal_world and len(goals) else None)
+    parts = env.observation_space.spaces if isinstance(env.observation_space, gym.spaces.Dict) else {}
+    options = None
+    if "desired_goal" in parts and len(goals):
+        options = {"goal": goals[0][: gym.spaces.flatdim(parts["desired_goal"])]}  # without an action behind it
+    observation, _ = env.reset(seed=seed, options=options)
     images, way, over = [np.asarray(env.render())], [_features(agent.features, observation)], False
-    while not over:
+    while not over and len(way) <= LONGEST:
         observation, _, terminated, truncated, _ = env.step(policy.act(observation))
         images.append(np.asarray(env.render()))
         way.append(_features(agent.features, observation))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from anyreward.errors import UserError
 from anyreward.figures.maze import finish, pyplot
 
 Array = np.ndarray[Any, Any]
@@ -82,8 +81,6 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
     pyplot()  # Pillow comes with it, and so does the message where it is missing
     from PIL import Image, ImageDraw
 
-    if path.suffix.lower() != ".gif":
-        raise UserError(f"Films are written as GIFs; {path.name} does not end in .gif.")
     scale = max(1, 480 // film.images[0].shape[0])
     frames = []
     for i, image in enumerate(film.images):

@@ -64,6 +64,8 @@ def finish(figure: Any, path: Path, heading: str = "") -> Path:
     if entries:
         columns = 5 if figure.get_figwidth() > 6 else 3
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
+    if path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UserError(f"Figures are written as .png, .pdf or .svg; {path.name} ends in none of these.")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot().close(figure)

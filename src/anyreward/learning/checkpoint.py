@@ -36,7 +36,7 @@ def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
     if replay.frames is None and sum(c.numel() * c.element_size() for c in columns.values()) <= LARGEST_REPLAY:
         tensors |= {f"replay.{name}": column for name, column in columns.items()}
     about = {"done": learning.done, "seconds": learning.seconds, "agent": agent}
-    about |= {"added": replay.added, "capacity": replay.capacity}
+    about |= {"earlier": learning.earlier, "added": replay.added, "capacity": replay.capacity}
     return save_tensors(
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
         {"about": json.dumps(about)},
@@ -67,7 +67,7 @@ def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], abo
     optimiser.count.fill_(done)
     learning.random.set_state(tensors["random"])
     learning.explore.set_state(tensors["explore"])
-    learning.done, learning.seconds = done, about["seconds"]
+    learning.done, learning.seconds, learning.earlier = done, about["seconds"], about.get("earlier", 0)
     if learner.averages is not None and "average.FF" in tensors:
         learner.averages.average = Moments(*(tensors[f"average.{name}"] for name in Moments._fields))
     if "replay.actions" in tensors:
@@ -77,3 +77,5 @@ def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], abo
             rows = Transitions(*(column.roll(-(about["added"] % about["capacity"]), 0) for column in rows))  # by age
         replay.add(rows)  # to the places where they were, if there are as many
         replay.added = about["added"] if same else replay.added
+    else:
+        learning.earlier += about["added"]

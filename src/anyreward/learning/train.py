@@ -42,6 +42,8 @@ class Learning:
     """updates"""
     seconds: float = 0.0
     """of training so far"""
+    earlier: int = 0
+    """transitions collected for a replay that was not kept when the run stopped"""
 
 
 def begin(representation: Representation, s: Settings) -> Learning:

@@ -11,7 +11,7 @@ from anyreward.errors import UserError
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.latent import preprocess_z
 from anyreward.representation.networks import Backward, Forward
-from anyreward.worlds.spaces import Space
+from anyreward.worlds.spaces import Space, channels_last
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ def make_representation(
     encoding: str = "plain",
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
+    if channels_last(observation_space):
+        raise UserError(
+            f"Observations are colour images of shape {observation_space.shape}; supported: stacks of grey frames, "
+            "(frames, height, width). Wrap the environment: gymnasium.wrappers.GrayscaleObservation, "
+            "ResizeObservation, FrameStackObservation."
+        )
     observe, features = (Encoder(space, normalise, encoding) for space in (observation_space, feature_space))
     if features.image:
         raise UserError(

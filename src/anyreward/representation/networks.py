@@ -25,7 +25,7 @@ def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -
 class Eyes(nn.Module):
     """The paper's convolutions: images of bytes (n, frames * height * width) to numbers (n, width).
 
-    Channels come last in memory, which PyTorch's convolutions on a CPU are several times faster with.
+    Channels come last in memory, with which PyTorch's convolutions on a CPU are faster (docs/speed.md).
     """
 
     def __init__(self, image: tuple[int, int, int]) -> None:

@@ -72,6 +72,13 @@ def image_shape(space: Space) -> tuple[int, int, int] | None:
     return None
 
 
+def channels_last(space: Space) -> bool:
+    """Whether a space holds images in bytes, height and width first: a screen in colour."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return False
+    return space.shape[2] <= 4 and min(space.shape[:2]) >= SMALLEST_IMAGE
+
+
 def seen_space(space: Space) -> Space:
     """What F sees of an observation: all of it, but of a goal environment no goals."""
     return space["observation"] if isinstance(space, spaces.Dict) and set(space.spaces) >= GOAL_KEYS else space
