@@ -45,7 +45,6 @@ class Frames:
         self._fresh = 0  # numbers from here on were never used
         self._free: list[int] = []
         self._recent: OrderedDict[bytes, int] = OrderedDict()
-        self._digest: dict[int, bytes] = {}
         self._reserve(expected)
 
     @property
@@ -78,14 +77,12 @@ class Frames:
     def _number(self, image: Array) -> int:
         digest = hashlib.blake2b(image.data, digest_size=16).digest()
         number = self._recent.get(digest, -1)
-        if number < 0 or self._uses[number] == 0 or self._digest.get(number) != digest:
+        if number < 0 or self._uses[number] == 0 or not np.array_equal(self.images[number].numpy(), image):
             number = self._place()
             self.images[number] = torch.from_numpy(image)
-            self._recent[digest], self._digest[number] = number, digest
+            self._recent[digest] = number
             if len(self._recent) > RECENT:
-                gone, old = self._recent.popitem(last=False)
-                if self._digest.get(old) == gone:
-                    del self._digest[old]
+                self._recent.popitem(last=False)
         self._uses[number] += 1
         return number
 
