@@ -69,11 +69,17 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
         axis.imshow(film.images[i])
         axis.set_title(f"step {i}", fontsize=10)
         if film.on_screen:
-            way = film.places[: i + 1]
             rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
-            axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
+            for way in unbroken(film.places[: i + 1], wide):
+                axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
             _mark(axis, goals, forbidden)
     return finish(figure, path, heading)
+
+
+def unbroken(way: Array, wide: int) -> list[Array]:
+    """The parts of a way (steps, 2) between jumps of a quarter of the screen: a tunnel, or a new life."""
+    jumps = np.flatnonzero(np.abs(np.diff(way, axis=0)).max(1) > wide / 4) if len(way) > 1 else []
+    return np.split(way, np.asarray(jumps, dtype=int) + 1)
 
 
 def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
@@ -88,8 +94,8 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
         frame = Image.fromarray(image).resize((wide * scale, high * scale), Image.Resampling.NEAREST)
         if film.on_screen:
             pen = ImageDraw.Draw(frame)
-            way = [(float(x) * scale, float(y) * scale) for x, y in film.places[: i + 1]]
-            pen.line(way, fill="white", width=scale)
+            for way in unbroken(film.places[: i + 1], wide):
+                pen.line([(float(x) * scale, float(y) * scale) for x, y in way], fill="white", width=scale)
             for x, y in np.asarray(goals)[:, :2] * scale:
                 pen.ellipse((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill="white", outline="black")
             for x, y in np.asarray(forbidden)[:, :2] * scale:
