@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import anyreward as ar
 from anyreward.errors import UserError
+from anyreward.figures.films import unbroken
 from anyreward.worlds.ms_pacman import ACTION_NAMES, SIDE, TOP, MsPacmanEnv, goals, shrink
 
 Array = np.ndarray[Any, Any]
@@ -177,3 +178,9 @@ def test_world_by_name() -> None:
     assert world.settings["gamma"] == 0.9
     assert world.frames_per_step == 3
     assert world.feature_names == ("x", "y")
+
+
+def test_a_path_is_not_drawn_through_a_tunnel() -> None:
+    way = np.array([[10.0, 50.0], [4.0, 50.0], [156.0, 50.0], [150.0, 50.0]])
+    assert [part.tolist() for part in unbroken(way, 160)] == [way[:2].tolist(), way[2:].tolist()]
+    assert [len(part) for part in unbroken(way[:1], 160)] == [1]

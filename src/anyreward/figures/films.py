@@ -78,8 +78,8 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
 
 def unbroken(way: Array, wide: int) -> list[Array]:
     """The parts of a way (steps, 2) between jumps of a quarter of the screen: a tunnel, or a new life."""
-    jumps = np.flatnonzero(np.abs(np.diff(way, axis=0)).max(1) > wide / 4) if len(way) > 1 else []
-    return np.split(way, np.asarray(jumps, dtype=int) + 1)
+    jumps = np.flatnonzero(np.abs(np.diff(way, axis=0)).max(1) > wide / 4)
+    return np.split(way, jumps + 1)
 
 
 def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
