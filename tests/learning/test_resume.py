@@ -48,10 +48,10 @@ def test_a_continued_run_ends_like_one_that_never_stopped(
     changes: dict[str, object], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit, where nothing is collected."""
-    whole = ar.train(data, **(SMALL | changes))  # type: ignore[arg-type]
+    whole = ar.train(data, **(SMALL | changes))
     stop_after(80, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        ar.train(data, out=tmp_path, **(SMALL | changes))  # type: ignore[arg-type]
+        ar.train(data, out=tmp_path, **(SMALL | changes))
     monkeypatch.undo()
     assert ar.load(tmp_path).updates == 80
     continued = ar.resume(tmp_path, source=data, progress=False)
@@ -66,7 +66,7 @@ def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = training.learn
 
     def stopping(*arguments: object) -> object:
-        for done, losses in real(*arguments):  # type: ignore[arg-type]
+        for done, losses in real(*arguments):
             yield done, losses
             if done >= updates:
                 raise KeyboardInterrupt
@@ -84,11 +84,11 @@ def test_online_runs_keep_their_replay(tmp_path: Path) -> None:
 def test_it_learns_on(tmp_path: Path) -> None:
     """Ten short runs in a row come as far as one long one would."""
     changes = {"dim": 48, "hidden": 64, "batch_size": 64, "learning_rate_decay": 0.0, "progress": False}
-    ar.train("four-rooms", out=tmp_path, updates=80, **changes)  # type: ignore[arg-type]
+    ar.train("four-rooms", out=tmp_path, updates=80, **changes)
     for updates in range(160, 1_601, 160):
         agent = ar.resume(tmp_path, updates=updates, progress=False)
     quality = agent.goal_quality().ratio.mean()
-    whole = ar.train("four-rooms", updates=1_600, **changes).goal_quality().ratio.mean()  # type: ignore[arg-type]
+    whole = ar.train("four-rooms", updates=1_600, **changes).goal_quality().ratio.mean()
     assert quality > 0.8 * whole > 0.3
 
 
@@ -117,10 +117,10 @@ def test_ctrl_c_waits_for_the_end_of_a_cycle(data: Path, tmp_path: Path, monkeyp
     real = train_module.draw
 
     def pressing(*arguments: object) -> object:
-        if train_module.pressed == 1:  # type: ignore[attr-defined]
+        if train_module.pressed == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        train_module.pressed += 1  # type: ignore[attr-defined]
-        return real(*arguments)  # type: ignore[arg-type]
+        train_module.pressed += 1
+        return real(*arguments)
 
     monkeypatch.setattr(train_module, "pressed", 0, raising=False)
     monkeypatch.setattr(train_module, "draw", pressing)
@@ -188,7 +188,7 @@ def test_a_long_run_saves_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     real, seen = training.learn, []
 
     def looking(*arguments: object) -> object:
-        for done, losses in real(*arguments):  # type: ignore[arg-type]
+        for done, losses in real(*arguments):
             if done > 40:
                 seen.append(ar.load(tmp_path).updates)
             yield done, losses
