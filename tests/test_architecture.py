@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 ORDER = [
-    "errors", "storage", "worlds", "theory", "representation", "learning", "rewards", "acting", "agent", "training",
-    "figures", "experiments", "cli",
+    "errors", "storage", "worlds", "theory", "representation", "learning", "rewards", "acting", "agent", "loading",
+    "watching", "training", "figures", "experiments", "cli",
 ]  # fmt: skip
 PACKAGE = Path(__file__).parent.parent / "src" / "anyreward"
 

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.acting.evaluate import Scores, goal_quality, score_policies, state_features
-from anyreward.acting.goals import GoalScores, goal_test_of, goal_z, measures, play_goals, together
-from anyreward.acting.policy import Policy, action_probabilities
+from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
+from anyreward.acting.goals import GoalScores, reach_goals
+from anyreward.acting.improve import improvement, other_z
+from anyreward.acting.policy import Acts, Correction, Policy, action_probabilities
+from anyreward.acting.rollout import Returns, rollout
 from anyreward.errors import UserError
-from anyreward.learning.presets import Settings, settings_from_json
+from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Transitions
-from anyreward.representation.fb import Representation, make_representation
+from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
-from anyreward.rewards.inference import FeatureSample, infer_z, reward_values, with_backward
+from anyreward.rewards.blackbox import sample_rewards
+from anyreward.rewards.inference import (
+    Belief,
+    FeatureSample,
+    Inferred,
+    infer,
+    reward_values,
+    warn_if_moot,
+)
 from anyreward.rewards.lookahead import LookaheadSample
-from anyreward.rewards.reward import Goal, Reward
-from anyreward.rewards.trust import Trust, consistent, represented
-from anyreward.storage.files import as_json, read_json, sha256, write_together
+from anyreward.rewards.reward import Reward, TaskVector, from_z, read_task
+from anyreward.rewards.trust import Trust
+from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
-from anyreward.worlds.spaces import pack_seen, space_from_json, space_to_json
-from anyreward.worlds.world import World, from_id
+from anyreward.worlds.spaces import pack_seen, space_to_json, stack
+from anyreward.worlds.world import World, from_id, open_world
+
+Array = np.ndarray[Any, Any]
 
 FORMAT = 1
 """Version of the agent folder."""
@@ -54,6 +65,8 @@ class Agent:
     world_recipe: dict[str, Any] | None = None
     transitions: LookaheadSample | None = None
     """Distinct transitions kept for judging answers, where observations are categories."""
+    held_out: Transitions | None = None
+    """Transitions that training has not seen, to judge answers by; None where it was interrupted."""
     updates: int = 0
     """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
 
@@ -65,39 +78,139 @@ class Agent:
         """SHA-256 over all tensors: equal for agents that answer equally."""
         return sha256(self._serialised())
 
-    def ask(self, target: Reward, refine: int = 0) -> Policy:
+    def ask(self, target: Reward, refine: int = 0, improve: int | str | Array | None = None) -> Policy:
         """The policy that answers a reward, at once: no planning and no further learning.
 
-        ``refine`` changes that, where observations are categories: so many steps of value iteration for this reward,
-        from F . z, on the transitions kept with the agent. It takes milliseconds and corrects what F got wrong.
+        Args:
+            target: the reward, in any of the forms of docs/rewards.md.
+            refine: changes that, where observations are categories: so many steps of value iteration for this reward,
+                from F . z, on the transitions kept with the agent. It takes milliseconds and corrects what F got wrong.
+            improve: generalised policy improvement: act by the best of what other policies pi_z' promise for this
+                reward, too. How many z' like those of training, or "goals" for B of training features, or the z'
+                themselves (m, d).
         """
         if not isinstance(target, Reward):
             raise UserError(
-                f"ask() takes a reward, got {type(target).__name__}. Make one with anyreward.goal(...) or "
-                "anyreward.reward(function)."
+                f"ask() takes a reward, got {type(target).__name__}. Make one with anyreward.goal(...), "
+                "anyreward.reward(...), anyreward.samples(...), anyreward.demonstration(...) or anyreward.from_z(...)."
             )
-        z_R = infer_z(target, self.sample, self.features, self.representation)
-        zs, scales = self.known_size(z_R[None])
-        z, scale = zs[0], float(scales[0])
-        if not z.any():
-            warnings.warn(
-                "This reward is zero wherever the agent has been: every policy is equally good.", stacklevel=2
-            )
+        for _, term in target.terms:
+            if isinstance(term, TaskVector) and term.agent not in (None, self.fingerprint):
+                raise UserError(
+                    f"This z ({term}) belongs to the agent {str(term.agent)[:12]}..., and this agent is "
+                    f"{self.fingerprint[:12]}...: another agent's z means nothing to it. Ask for the reward again."
+                )
+        found = infer(target, self.sample, self.features, self.representation)
+        belief = Belief(found, self.sample, self.features, self.representation)
+        z, scale = self._at_known_size(found.z)
+        warn_if_moot(target, found, self._may_end)
         policy = Policy(
             representation=self.representation,
-            observation_space=self.features.observation_space,
+            features=self.features,
             action_start=self.action_start,
+            target=target,
             z=z,
             reward_scale=scale,
-            judge=lambda policy: self._trust(target, policy),
+            judge=lambda policy: self._trust(policy, belief.found),
+            revise=lambda phi, rewards: self._at_known_size(belief.observe(phi, rewards)),
             agent=self.fingerprint,
         )
-        if not refine:
+        corrections: list[Correction] = []
+        if improve is not None:
+            corrections.append(improvement(other_z(improve, self.sample, self.settings)))
+        if refine:
+            kept = self.kept_transitions
+            rewards = torch.from_numpy(self._values(target, kept.rows.features) / scale)
+            start = replace(policy, corrections=tuple(corrections)).preferences(kept.states)
+            known = kept.refine(start, rewards, self.settings.gamma, refine)
+            corrections.append(lambda policy, packed, Q: kept.at(packed, known, Q))
+        return replace(policy, corrections=tuple(corrections))
+
+    def _at_known_size(self, z_R: Tensor) -> tuple[Tensor, float]:
+        zs, scales = self.known_size(z_R[None])
+        return zs[0], float(scales[0])
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether episodes were seen to end by themselves; unknown counts as yes."""
+        rows = self.held_out or (self.transitions.rows if self.transitions else None)
+        return rows is None or bool(rows.terminated.any())
+
+    def sample_rewards(
+        self,
+        world: World | str | Path | gym.Env[Any, Any],
+        budget: int = 10_000,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> Reward:
+        """The reward of an environment as a black box: run the exploration policy again and see what it pays.
+
+        Args:
+            world: an environment like the agent's own, but with the reward: a name, a Gymnasium id or an object.
+            budget: how many steps.
+            seed: of starts and random actions.
+            progress: whether to show progress.
+        """
+        return sample_rewards(
+            open_world(world),
+            self.sample,
+            self.features,
+            self.representation,
+            self.settings,
+            budget,
+            seed,
+            progress,
+        )
+
+    def finetune(
+        self,
+        policy: Policy,
+        source: World | str | Path | gym.Env[Any, Any] | RewardedTransitions | None = None,
+        reward: Reward | None = None,
+        **options: Any,
+    ) -> Policy:
+        """Learn on the real reward what the answer lacks: Q = F . z_R + q_theta, by Q-learning; the agent stays as is.
+
+        Args:
+            policy: the answer to begin with; a new one is returned.
+            source: an environment to learn in online, the agent's own world if none is given, or rewarded transitions.
+            reward: what to learn for, if not what the source pays.
+            options: ``steps`` in the environment, gradient ``updates``, ``batch_size``, ``learning_rate``, ``epsilon``
+                of acting, ``seed``, ``progress``.
+        """
+        paid = None if reward is None else lambda rows: self._values(reward, rows.features)
+        return finetune(
+            policy, self.world() if source is None else source, gamma=self.settings.gamma, rewards=paid, **options
+        )
+
+    def load_policy(self, path: str | Path) -> Policy:
+        """The policy that `Policy.save` wrote, with what fine-tuning had learned."""
+        path = Path(path)
+        data = read_task(path)
+        policy = self.ask(from_z(path))
+        if "tuned_sha256" not in data:
             return policy
-        kept = self.kept_transitions
-        rewards = torch.from_numpy(self._values(target, kept.rows.features) / scale)
-        known = kept.refine(policy.preferences(kept.states), rewards, self.settings.gamma, refine)
-        return replace(policy, correct=lambda packed, Q: kept.at(packed, known, Q))
+        beside = path.with_suffix(".safetensors")
+        content = beside.read_bytes() if beside.is_file() else b""
+        if sha256(content) != data["tuned_sha256"]:
+            raise UserError(f"{beside} does not match {path.name}: it is missing, damaged or of another policy.")
+        tuned = Residual(self.representation.observation_encoder, self.features.actions)
+        tuned.load_state_dict(load_tensors(content))
+        return replace(policy, tuned=tuned.requires_grad_(False), reward_scale=data["scale"])
+
+    def play(self, policy: Acts, target: Reward, episodes: int = 20, seed: int = 0) -> Returns:
+        """Play a policy in the agent's world and count a reward: undiscounted totals, an episode each."""
+        world, space = self.world(), self.features.observation_space
+        assert world.make is not None  # it was opened by its id
+        with closing(world.make()) as env:
+            played = rollout(policy, env, episodes, seed)
+        totals = []
+        for episode in played:
+            observations = stack(space, episode.observations[:-1])
+            actions = np.asarray(episode.actions) - self.action_start
+            rows = self.features.of(observations, pack_seen(space, observations), actions)
+            totals.append(self._values(target, torch.from_numpy(rows)).sum())
+        return Returns(np.asarray(totals))
 
     @property
     def kept_transitions(self) -> LookaheadSample:
@@ -120,15 +233,8 @@ class Agent:
         scale = torch.where(scale > 0, scale, 1.0)
         return (z_R / scale[:, None]).to(self.representation.dtype), scale
 
-    def _trust(self, target: Reward, policy: Policy) -> Trust:
-        if not self.representation.feature_encoder.categorical and any(isinstance(t, Goal) for _, t in target.terms):
-            return Trust(None, None)
-        share = represented(self._values(target, self.sample.rows), self.sample)
-        if self.transitions is None:
-            return Trust(share, None)
-        rewards = torch.from_numpy(self._values(target, self.transitions.rows.features) / policy.reward_scale)
-        Q = policy.preferences(self.transitions.states).double()
-        return Trust(share, consistent(self.transitions, Q, rewards, self.settings.gamma))
+    def _trust(self, policy: Policy, found: Inferred) -> Trust:
+        return Trust(None, None)
 
     def world(self) -> World:
         """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
@@ -186,35 +292,8 @@ class Agent:
             epsilon: share of random actions, if not the paper's; 1 measures the random policy.
             world: the world to play in, if it cannot be reopened from what the agent remembers.
         """
-        world = world or self.world()
-        test = goal_test_of(world)
-        if not measures(test, self.features):
-            raise UserError(
-                f"Goals of {world.name} are given in the features that it names itself; this agent's B sees others."
-            )
-        if epsilon is not None and not 0 <= epsilon <= 1:
-            raise UserError(f"epsilon is {epsilon}; accepted: 0 to 1.")
-        if goals is None:
-            goals = 1_000 if test.every is None else test.every
-        if isinstance(goals, int):
-            if goals < 1:
-                raise UserError(f"goals is {goals}; it must be positive.")
-            goals = test.draw(np.random.default_rng(seed), goals)
-        goals, width = np.asarray(goals, dtype=np.float64), test.draw(np.random.default_rng(0), 1).shape[1]
-        if goals.ndim != 2 or len(goals) == 0 or goals.shape[1] != width:
-            raise UserError(f"goals have the shape {goals.shape}; expected (n, {width}), or how many to draw.")
-        Z = goal_z(self.representation, self.features, goals, self.settings.z_norm == "sphere")
-        env = world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)
-        with closing(env) if world.recipe is not None else nullcontext():  # an object stays its owner's to close
-            return play_goals(
-                env,
-                test,
-                goals,
-                self.features,
-                lambda packed, which: self.representation.q(packed, Z[which]),
-                epsilon,
-                seed,
-            )
+        sphere = self.settings.z_norm == "sphere"
+        return reach_goals(world or self.world(), self.features, self.representation, sphere, goals, seed, epsilon)
 
     def reward_table(self, target: Reward, mdp: FiniteMDP) -> np.ndarray[Any, Any]:
         """(S, A) the reward of every state and action of a finite MDP."""
@@ -250,7 +329,7 @@ class Agent:
         return folder
 
     def _values(self, target: Reward, rows: Tensor) -> np.ndarray[Any, Any]:
-        return reward_values(target, rows, self.features, self.representation)
+        return reward_values(target, rows, self.features, self.representation, self.sample)
 
     def packed_states(self, mdp: FiniteMDP) -> Tensor:
         """(S, packed) the observation of every state of a finite MDP."""
@@ -264,82 +343,14 @@ class Agent:
         if self.transitions is not None:
             tensors |= {f"transitions.{name}": column for name, column in self.transitions.rows._asdict().items()}
             tensors["transitions.counts"] = self.transitions.counts
-        for name, module in _modules(self.representation).items():
+        if self.held_out is not None:
+            tensors |= {f"held_out.{name}": column for name, column in self.held_out._asdict().items()}
+        for name, module in modules(self.representation).items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
         return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
 
 
-def _modules(representation: Representation) -> dict[str, torch.nn.Module]:
+def modules(representation: Representation) -> dict[str, torch.nn.Module]:
+    """What of a representation is saved, by name."""
     r = representation
     return {"F": r.F, "B": r.B, "observation_encoder": r.observation_encoder, "feature_encoder": r.feature_encoder}
-
-
-def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
-    """The networks of some settings, with weights as torch's own generator draws them."""
-    return make_representation(
-        features.seen_space,
-        features.space,
-        features.actions,
-        s.dim,
-        s.hidden,
-        s.layers,
-        s.layer_norm,
-        s.normalise,
-        s.action_input,
-        s.wide,
-        s.encoding,
-    )
-
-
-def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
-    """Read an agent folder. ``features`` gives a feature function again, if the agent was trained with one."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"There is no agent folder at {folder}.")
-    config = read_json(folder / "agent.json")
-    if config.get("format") != FORMAT:
-        raise UserError(f"{folder} has agent format {config.get('format')!r}; this anyreward reads format {FORMAT}.")
-    weights = folder / "weights.safetensors"
-    content = weights.read_bytes() if weights.is_file() else b""
-    if sha256(content) != config["weights_sha256"]:
-        raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
-    try:
-        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
-            return _restore(config, load_tensors(content), features)
-    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error
-
-
-def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Callable[[Any], Any] | None) -> Agent:
-    s = settings_from_json(config["settings"])
-    space = space_from_json(config["observation_space"])
-    table, names = tensors.get("feature_table"), config["features"]["names"]
-    fm = FeatureMap(
-        kind=config["features"]["kind"],
-        observation_space=space,
-        actions=config["actions"]["n"],
-        include_action=config["features"]["include_action"],
-        function=features,
-        function_width=config["features"]["function_width"],
-        names=tuple(names) if names else None,
-        table=None if table is None else table.numpy(),
-    )
-    representation = fresh_representation(fm, s)
-    for name, module in _modules(representation).items():
-        prefix = f"{name}."
-        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-    kept = None
-    if "transitions.counts" in tensors:
-        rows = Transitions(*(tensors[f"transitions.{name}"] for name in Transitions._fields))
-        kept = LookaheadSample(rows, tensors["transitions.counts"])
-    return Agent(
-        representation,
-        fm,
-        with_backward(representation, tensors["sample.rows"], tensors["sample.weights"], tensors["sample.covariance"]),
-        s,
-        action_start=config["actions"]["start"],
-        world_name=config["world"]["name"],
-        world_recipe=config["world"]["recipe"],
-        transitions=kept,
-        updates=config["updates"],
-    )

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anyreward.acting.goals import goal_test_of
-from anyreward.agent import Agent, load
+from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.bench import PARTS, Part, run_bench
@@ -27,6 +27,7 @@ from anyreward.experiments.doctor import check_parts
 from anyreward.experiments.pictures import picture
 from anyreward.experiments.sweep import train_seeds
 from anyreward.learning.presets import Settings, preset
+from anyreward.loading import load
 from anyreward.rewards.reward import Reward, goal
 from anyreward.storage.files import write_json
 from anyreward.training import resume, train

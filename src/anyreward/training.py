@@ -17,37 +17,32 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from anyreward.acting.evaluate import goal_quality
-from anyreward.acting.goals import goal_z, measures, play_goals, together
-from anyreward.agent import Agent, fresh_representation, load
+from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.draw import draw_z
 from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
-from anyreward.learning.replay import Replay
+from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import begin, learn, stream_seed
+from anyreward.loading import fresh_representation, load
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.lookahead import lookahead_sample
 from anyreward.storage.metrics import MetricsLog
-from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
-from anyreward.worlds.goals import GoalTest
+from anyreward.watching import evaluation, losses_only
 from anyreward.worlds.world import World, discrete_actions, open_world
 
-MOST_STATES = 1_000
-"""Exact evaluation during training stops paying above this many states."""
-MOST_GOALS = 100
-"""Goals looked at by the quality shown during training, at most."""
-EVALUATION_WORK = 10**9
-"""Goals times states cubed that one such look may cost."""
-GOALS_PLAYED = 50
-"""Goals played for the success shown during training."""
+HELD_OUT = 2_000
+"""Transitions kept with the agent that training has not seen, at most; of a dataset, no more than a fiftieth."""
+HELD_OUT_IMAGES = 100
+"""And of images, which are large."""
 CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "environments", "evaluate_every"}
 """Settings that may differ when a run goes on."""
 SAVE_EVERY = 300.0
@@ -142,12 +137,7 @@ def resume(
     if s.updates <= agent.updates:
         raise UserError(f"{folder} has done its {agent.updates:,} updates; to go on, ask for more of them in all.")
     place = agent.world() if source is None else _open(source)
-    ours, theirs = agent.features.observation_space, place.observation_space
-    if ours != theirs or discrete_actions(place.action_space).n != agent.features.actions:
-        raise UserError(
-            f"{folder} was trained on observations {ours} and {agent.features.actions} actions; {place.name} has "
-            f"{theirs} and {discrete_actions(place.action_space).n}."
-        )
+    agent.features.check_fits(place.name, place.observation_space, place.action_space)
     return _run(place, replace(agent, settings=s), s, folder, progress, tensorboard, minutes, go_on=True)
 
 
@@ -179,15 +169,17 @@ def _run(
         if go_on:
             assert out is not None
             load_checkpoint(out, learning, replay, agent.fingerprint)
-        collector, evaluate = None, _losses_only
+        collector, evaluate = None, losses_only
         if isinstance(place, World):
             env = place.make_vector(s.environments)
             if place.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
             collector = Collector(env, agent.features, stream_seed(s.seed, f"from {done}") if done else s.seed)
-            evaluate = _evaluation(place, agent, s, stack)
+            evaluate = evaluation(place, agent, s, stack)
         elif len(replay) == 0:
-            replay.add(place.transitions(agent.features))
+            rows, unseen = split_off(place.transitions(agent.features), s.seed)
+            agent = replace(agent, held_out=unseen)
+            replay.add(rows)
         log = None
 
         def open_log() -> MetricsLog:
@@ -198,9 +190,10 @@ def _run(
                 (out / name).unlink(missing_ok=True)
             return log
 
-        def save(done: int) -> Agent:
+        def save(done: int, unseen: Transitions | None = None) -> Agent:
             whole = replace(
                 agent,
+                held_out=unseen or agent.held_out,
                 sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
                 transitions=lookahead_sample(agent.representation, replay, s.seed),
                 updates=done,
@@ -209,10 +202,19 @@ def _run(
                 whole.save(out, overwrite=True, beside={FILE: checkpoint(learning, replay, whole.fingerprint)})
             return whole
 
-        def finish(done: int) -> Agent:
+        def finish(done: int, unseen: Transitions | None = None) -> Agent:
             agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
             replay.to("cpu")
-            return save(done)
+            return save(done, unseen)
+
+        def gather() -> Transitions | None:
+            """Transitions of the behaviour policy that do not enter the replay."""
+            if collector is None:
+                return None
+            random = torch.Generator(device).manual_seed(stream_seed(s.seed, "held out"))
+            new_z = partial(draw_z, agent.representation, replay, s, random=random)
+            most = HELD_OUT if replay.frames is None else HELD_OUT_IMAGES
+            return collector.collect(most, s.exploration, agent.representation.greedy, new_z)
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
         stopped = stack.enter_context(stop_between_cycles())
@@ -246,7 +248,7 @@ def _run(
             if done > agent.updates and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned
             raise
-        return finish(done)
+        return finish(done, gather())
 
 
 @contextmanager
@@ -288,6 +290,16 @@ def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:
     return Replay(size, open_device(s.device), frames)
 
 
+def split_off(rows: Transitions, seed: int) -> tuple[Transitions, Transitions | None]:
+    """A dataset's transitions without some random ones, and those; none where there are few."""
+    n, most = len(rows.actions), HELD_OUT if rows.observations.dtype != torch.uint8 else HELD_OUT_IMAGES
+    held_out = min(n // 50, most)
+    if held_out < 20:
+        return rows, None
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
+    return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
+
+
 def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any] | None = None) -> Agent:
     """An agent with fresh networks for a world or a dataset; the seed decides their weights."""
     world = place if isinstance(place, World) else None
@@ -322,40 +334,3 @@ def _checked(losses: dict[str, float], done: int) -> dict[str, float]:
             "temperature, or turn layer_norm on."
         )
     return losses
-
-
-def _losses_only() -> dict[str, float]:
-    return {}
-
-
-def _evaluation(world: World, agent: Agent, s: Settings, stack: ExitStack) -> Callable[[], dict[str, float]]:
-    """What is measured during training: exact values where the world can be solved, success where goals are played."""
-    mdp = finite_mdp(world.make(), s.gamma, MOST_STATES) if world.make is not None else None
-    if mdp is not None and len(mdp.live):
-        return partial(_quality, agent, mdp)
-    test = world.goal_test
-    if test is None or world.recipe is None or not measures(test, agent.features):
-        return _losses_only
-    goals = test.draw(np.random.default_rng(s.seed), GOALS_PLAYED)
-    env = stack.enter_context(closing(world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)))
-    return partial(_success, agent, env, test, goals, s)
-
-
-def _success(
-    agent: Agent, env: VectorEnv[Any, Any, Any], test: GoalTest, goals: np.ndarray[Any, Any], s: Settings
-) -> dict[str, float]:
-    """The share of some goals that are reached, and how far from them episodes end, acting as the paper does."""
-    Z = goal_z(agent.representation, agent.features, goals, s.z_norm == "sphere")
-    q = agent.representation.q
-    scores = play_goals(env, test, goals, agent.features, lambda packed, which: q(packed, Z[which]), seed=s.seed)
-    return {"success": scores.success, "distance": float(scores.distance.mean())}
-
-
-def _quality(agent: Agent, mdp: FiniteMDP) -> dict[str, float]:
-    """The policy quality shown during training, where the world can be solved exactly."""
-    most = min(len(mdp.live), MOST_GOALS, max(4, EVALUATION_WORK // mdp.states**3))
-    goals = mdp.live[np.unique(np.linspace(0, len(mdp.live) - 1, most).astype(int))]
-    soft, greedy = (
-        goal_quality(agent.representation, agent.features, mdp, temperature, goals).ratio for temperature in (1.0, 0.0)
-    )
-    return {"quality": float(soft.mean()), "quality_worst": float(soft.min()), "quality_greedy": float(greedy.mean())}

@@ -1,6 +1,7 @@
 """Phase 3: acting on an answer, and measuring how well it does."""
 
 from anyreward.acting.evaluate import Scores, goal_quality, score_policies
+from anyreward.acting.finetune import RewardedTransitions
 from anyreward.acting.policy import Acts, Policy
 from anyreward.acting.rollout import Episode, RandomPolicy, Returns, evaluate, rollout
 
@@ -10,6 +11,7 @@ __all__ = [
     "Policy",
     "RandomPolicy",
     "Returns",
+    "RewardedTransitions",
     "Scores",
     "evaluate",
     "goal_quality",

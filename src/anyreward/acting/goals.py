@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +125,38 @@ def play_goals(
             if not running.any():
                 break
     return GoalScores(goals, reached, distance)
+
+
+def reach_goals(
+    world: World,
+    features: FeatureMap,
+    representation: Representation,
+    sphere: bool,
+    goals: int | Array | None,
+    seed: int,
+    epsilon: float | None,
+) -> GoalScores:
+    """See `Agent.reach_goals`; ``sphere`` as in `goal_z`."""
+    test = goal_test_of(world)
+    if not measures(test, features):
+        raise UserError(
+            f"Goals of {world.name} are given in the features that it names itself; this agent's B sees others."
+        )
+    if epsilon is not None and not 0 <= epsilon <= 1:
+        raise UserError(f"epsilon is {epsilon}; accepted: 0 to 1.")
+    if goals is None:
+        goals = 1_000 if test.every is None else test.every
+    if isinstance(goals, int):
+        if goals < 1:
+            raise UserError(f"goals is {goals}; it must be positive.")
+        goals = test.draw(np.random.default_rng(seed), goals)
+    goals, width = np.asarray(goals, dtype=np.float64), test.draw(np.random.default_rng(0), 1).shape[1]
+    if goals.ndim != 2 or len(goals) == 0 or goals.shape[1] != width:
+        raise UserError(f"goals have the shape {goals.shape}; expected (n, {width}), or how many to draw.")
+    Z, q = goal_z(representation, features, goals, sphere), representation.q
+    env = world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)
+    with closing(env) if world.recipe is not None else nullcontext():  # an object stays its owner's to close
+        return play_goals(env, test, goals, features, lambda packed, which: q(packed, Z[which]), epsilon, seed)
 
 
 def together(world: World, episodes: int) -> int:

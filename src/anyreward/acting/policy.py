@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
 
 from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
+from anyreward.representation.features import FeatureMap
+from anyreward.rewards.reward import TASK_FORMAT, Reward, sample_arrays
 from anyreward.rewards.trust import Trust
-from anyreward.worlds.spaces import Space, as_batch, is_single, pack_seen
+from anyreward.storage.files import as_json, sha256, write_together
+from anyreward.worlds.spaces import as_batch, is_single, pack_seen
 
 Array = np.ndarray[Any, Any]
+Correction = Callable[["Policy", Tensor, Tensor], Tensor]
+"""What becomes of a policy's Q (n, A) at packed observations (n, packed)."""
 
 
 class Acts(Protocol):
@@ -37,7 +44,7 @@ def action_probabilities(preferences: Tensor, epsilon: float = 0.0, temperature:
     return (1 - epsilon) * p + epsilon / preferences.shape[-1]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Policy:
     """pi_z for one reward: acts greedily unless `epsilon_greedy` or `boltzmann` is asked for.
 
@@ -46,16 +53,22 @@ class Policy:
     """
 
     representation: Representation
-    observation_space: Space
+    features: FeatureMap
     action_start: int
+    target: Reward
+    """The reward that this answers."""
     z: Tensor
     reward_scale: float
     judge: Callable[[Policy], Trust]
     """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
+    revise: Callable[[Array, Array], tuple[Tensor, float]]
+    """z and its scale after more rewards (n,) were seen at features (n, k)."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
-    correct: Callable[[Tensor, Tensor], Tensor] | None = None
-    """What refining made of F . z (n, A) at packed observations (n, packed); None for an answer as it is."""
+    corrections: tuple[Correction, ...] = ()
+    """What refining or improving made of F . z, one after the other; none for an answer as it is."""
+    tuned: nn.Module | None = None
+    """q_theta of a fine-tuned answer, which is added to all that."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -102,36 +115,86 @@ class Policy:
     def value(self, observations: Any) -> Array:
         """V(s) = sum_a pi(a|s) Q(s, a): (n,) for a batch, () for one observation."""
         single, preferences = self._preferences(observations)
-        p = action_probabilities(preferences, self.epsilon, self.temperature)
-        value = self.reward_scale * (p * preferences.double()).sum(1).numpy()
+        value = self.reward_scale * (self._pi(preferences) * preferences.double()).sum(1).numpy()
         return np.asarray(value[0] if single else value)
 
     def probabilities(self, observations: Any) -> Array:
         """pi(a|s): (n, A) for a batch, (A,) for one observation."""
         single, preferences = self._preferences(observations)
-        p = action_probabilities(preferences, self.epsilon, self.temperature).numpy()
+        p = self._pi(preferences).numpy()
         return np.asarray(p[0] if single else p)
 
     def act(self, observation: Any) -> Any:
         """An action for one observation, or (n,) actions for a batch."""
         single, preferences = self._preferences(observation)
-        if self.epsilon == 0 and self.temperature == 0:
+        if self.epsilon == 0 and self.temperature == 0 and not self.clueless:
             actions = preferences.argmax(1).numpy()
         else:
-            p = action_probabilities(preferences, self.epsilon, self.temperature).numpy()
+            p = self._pi(preferences).numpy()
             actions = (p.cumsum(1) < self.rng.random((len(p), 1)) * p.sum(1, keepdims=True)).sum(1)
         actions = actions + self.action_start
         return int(actions[0]) if single else actions
 
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Array, Any]:
+        """Actions as Stable-Baselines3 asks for them; ``state`` is handed back, ``deterministic`` means greedy."""
+        policy = self.greedy() if deterministic else self
+        return np.asarray(policy.act(observation)), state
+
+    def observe(self, features: Any, rewards: Any) -> None:
+        """Learn from rewards (n,), or one, seen at features (n, k), while acting: this policy's z changes.
+
+        They may come from any distribution: the estimate is that of `anyreward.samples` with ``"other"``, of all that
+        was seen. An answer that began with another reward than samples keeps it as what is believed to begin with.
+        """
+        if self.corrections or self.tuned is not None:
+            raise UserError("observe() changes z, which an answer that was refined or tuned does not depend on alone.")
+        self.z, self.reward_scale = self.revise(*sample_arrays(features, rewards))
+        self.__dict__.pop("trust", None)  # it was that of the z before
+
+    def save(self, path: str | Path) -> Path:
+        """Write z_R to a small JSON file that names its agent, and what fine-tuning learned to a file beside it.
+
+        `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the whole policy.
+        """
+        path = Path(path)
+        if path.suffix != ".json":
+            raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
+        z_R = (self.reward_scale * self.z.double()).tolist()
+        data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.target), "z_R": z_R}
+        files = {}
+        if self.tuned is not None:
+            weights = save_tensors({name: value.contiguous() for name, value in self.tuned.state_dict().items()})
+            files[path.with_suffix(".safetensors")] = weights
+            data |= {"tuned_sha256": sha256(weights), "scale": self.reward_scale}
+        write_together({**files, path: as_json(data)})
+        return path
+
+    @property
+    def clueless(self) -> bool:
+        """Whether no action is preferred to any other, as z is zero: then all are equally likely."""
+        return not self.z.any() and not self.corrections and self.tuned is None
+
+    def _pi(self, preferences: Tensor) -> Tensor:
+        return action_probabilities(preferences, 1.0 if self.clueless else self.epsilon, self.temperature)
+
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
-        single = is_single(self.observation_space, observations)
-        batch = as_batch(self.observation_space, observations) if single else observations
-        packed = torch.from_numpy(pack_seen(self.observation_space, batch))
+        space = self.features.observation_space
+        single = is_single(space, observations)
+        batch = as_batch(space, observations) if single else observations
+        packed = torch.from_numpy(pack_seen(space, batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
         return single, self.preferences(packed)
 
     def preferences(self, packed: Tensor) -> Tensor:
-        """(n, A) F . z at packed observations (n, packed), refined if that was asked for: what decides the actions."""
+        """(n, A) F . z at packed observations (n, packed), with all corrections: what decides the actions."""
         Q = self.representation.q(packed, self.z)
-        return Q if self.correct is None else self.correct(packed, Q)
+        for correct in self.corrections:
+            Q = correct(self, packed, Q)
+        if self.tuned is None:
+            return Q
+        with torch.no_grad():
+            tuned: Tensor = Q + self.tuned(packed)
+        return tuned

@@ -13,7 +13,7 @@ from rich.table import Table
 from anyreward.acting.rollout import rollout
 from anyreward.agent import Agent
 from anyreward.figures.maze import MazePanel, draw_maze_panels
-from anyreward.rewards.inference import goal_row
+from anyreward.rewards.inference import goal_rows
 from anyreward.rewards.reward import Goal, Reward, goal
 from anyreward.training import train
 from anyreward.worlds.maze import Maze, MazeEnv
@@ -85,7 +85,7 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
 def _cells(agent: Agent, maze: Maze, target: Reward, sign: int) -> list[tuple[int, int]]:
     """The (x, y) of the goals of a reward whose weight has a sign."""
     goals = [term for weight, term in target.terms if isinstance(term, Goal) and weight * sign > 0]
-    rows = [goal_row(term, agent.features, agent.representation) for term in goals]
+    rows = [goal_rows(term, agent.features, agent.representation)[0] for term in goals]
     return [(int(x), int(y)) for x, y in (maze.coordinates[int(row[0])] for row in rows)]
 
 

@@ -45,14 +45,25 @@ class Collector:
         greedy: GreedyActions | None = None,
         draw_z: Callable[[int], Tensor] | None = None,
     ) -> Transitions:
-        """At least ``steps`` transitions (a whole number of steps of all environments)."""
+        """At least ``steps`` transitions (a whole number of steps of all environments), without their rewards."""
+        return self.collect_rewarded(steps, epsilon, greedy, draw_z)[0]
+
+    def collect_rewarded(
+        self,
+        steps: int,
+        epsilon: float = 1.0,
+        greedy: GreedyActions | None = None,
+        draw_z: Callable[[int], Tensor] | None = None,
+    ) -> tuple[Transitions, Array]:
+        """The transitions of `collect`, and what the environments paid for each, (n,): learning F and B never asks."""
         columns: list[tuple[Array, ...]] = []
         gathered = 0
         while gathered < steps:
             rows = self._step(epsilon, greedy, draw_z)
             gathered += len(rows[1])
             columns.append(rows)
-        return Transitions(*(torch.from_numpy(np.concatenate(column)) for column in zip(*columns, strict=True)))
+        *whole, rewards = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return Transitions(*map(torch.from_numpy, whole)), rewards
 
     def close(self) -> None:
         """Close the environments."""
@@ -70,7 +81,7 @@ class Collector:
             chosen = greedy(torch.from_numpy(self._packed), self._z).numpy()
             actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
         phi = self._features.of(self._observations, self._packed, actions)  # now: step() may reuse their memory
-        observations, _rewards, terminated, truncated, infos = self._env.step(actions + start)
+        observations, rewards, terminated, truncated, infos = self._env.step(actions + start)
         packed = self._pack(observations)
         done = np.logical_or(terminated, truncated)
         following = packed
@@ -82,7 +93,7 @@ class Collector:
             observations, _ = self._env.reset(options={"reset_mask": done})
             packed = self._pack(observations)
         keep = ~self._begins
-        rows = (self._packed, actions, following, np.asarray(terminated), phi)
+        rows = (self._packed, actions, following, np.asarray(terminated), phi, np.asarray(rewards, dtype=np.float64))
         self._observations, self._packed = observations, packed
         self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
         if self._z is not None and draw_z is not None and done.any():

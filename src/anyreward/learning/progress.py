@@ -13,9 +13,16 @@ class TrainingProgress:
     """A progress display: updates done, updates/s, time left, and the current policy quality where it is known."""
 
     def __init__(
-        self, total: int, enabled: bool = True, begun: int = 0, console: Console | None = None, lines: int = 10
+        self,
+        total: int,
+        enabled: bool = True,
+        begun: int = 0,
+        console: Console | None = None,
+        lines: int = 10,
+        what: tuple[str, str] = ("training", "updates"),
     ) -> None:
-        """For ``total`` updates, of which ``begun`` were done before."""
+        """For ``total`` updates, or whatever is counted, of which ``begun`` were done before."""
+        title, self._unit = what
         self._console = console or Console(stderr=True)
         self._total, self._enabled, self._begun = total, enabled, begun
         self._started = time.perf_counter()
@@ -24,15 +31,15 @@ class TrainingProgress:
         self._task = TaskID(0)
         if enabled and self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("training"),
+                TextColumn(title),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:.0f} updates/s"),
+                TextColumn("{task.fields[rate]:.0f} " + f"{self._unit}/s"),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
                 console=self._console,
             )
-            self._task = self._bar.add_task("training", total=total, rate=0.0, note="")
+            self._task = self._bar.add_task(title, total=total, rate=0.0, note="")
 
     def __enter__(self) -> TrainingProgress:
         self._started = time.perf_counter()
@@ -49,7 +56,7 @@ class TrainingProgress:
         elif self._enabled and done >= self._next_line:
             left = (self._total - done) / max(rate, 1e-9)
             self._console.print(
-                f"{done:,}/{self._total:,} updates  {rate:.0f} updates/s  {left:.0f} s left  {note}".rstrip(),
+                f"{done:,}/{self._total:,} {self._unit}  {rate:.0f} {self._unit}/s  {left:.0f} s left  {note}".rstrip(),
                 highlight=False,
                 soft_wrap=True,
             )

@@ -11,6 +11,7 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.worlds.spaces import Space, leaves, pack, seen_space
+from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +61,15 @@ class FeatureMap:
         width = sum(leaf.packed for leaf in leaves(self.state_space)) if self.table is None else self.table.shape[1]
         names = self.names or tuple(f"f{i}" for i in range(width))
         return (*names, "action") if self.include_action else names
+
+    def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
+        """Raise unless observations and actions are those of this agent's world."""
+        actions = int(discrete_actions(action_space).n)
+        if self.observation_space != observation_space or self.actions != actions:
+            raise UserError(
+                f"This agent was trained on observations {self.observation_space} and {self.actions} actions; {name} "
+                f"has {observation_space} and {actions}."
+            )
 
     def of(self, observations: Any, packed: Array, actions: Array) -> Array:
         """(n, packed features) phi(s, a) of a batch of raw observations and the same observations packed."""

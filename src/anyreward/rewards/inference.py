@@ -1,9 +1,10 @@
-"""From a reward to the task vector z_R = E_rho[r B], eq. (zR)."""
+"""From a reward, however it is given, to the task vector z_R = E_rho[r B], eq. (zR)."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,24 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
-from anyreward.rewards.reward import Function, Goal, Reward
+from anyreward.representation.latent import on_sphere, sample_z
+from anyreward.rewards.regression import (
+    ENOUGH,
+    Estimate,
+    Moments,
+    Whitening,
+    mean_z,
+    moments,
+    regression_z,
+    warn_if_blind,
+    whitening,
+)
+from anyreward.rewards.reward import Demonstration, Function, Goal, Reward, Samples, TaskVector
+from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +52,11 @@ class FeatureSample:
         """The root mean square of |B| under rho: the size of a typical goal's z."""
         return float((self.weights * self.B.square().sum(1)).sum().sqrt())
 
+    @cached_property
+    def white(self) -> Whitening:
+        """Coordinates in which Cov_rho B is the identity."""
+        return whitening(self.covariance)
+
 
 def feature_sample(representation: Representation, replay: Replay, most: int, seed: int) -> FeatureSample:
     """A sample of rho from the replay: all distinct rows where features are categories, else ``most`` random rows."""
@@ -58,72 +78,263 @@ def with_backward(
     return FeatureSample(rows, weights, B, (B * weights[:, None]).T @ B if covariance is None else covariance)
 
 
-def goal_row(target: Goal, features: FeatureMap, representation: Representation) -> Array:
-    """(packed,) the packed features of a goal; raises when the numbers do not name one."""
-    given, names = target.at, features.column_names
-    packed = representation.feature_encoder.packed
-    if features.table is not None and len(given) == len(names):
-        coordinates = given[: features.table.shape[1]]
-        match = np.flatnonzero((features.table == np.asarray(coordinates)).all(1))
-        if len(match) == 0:
+def training_z(sample: FeatureSample, s: Settings, n: int, random: torch.Generator) -> Tensor:
+    """(n, d) task vectors drawn as in training, with B of the agent's own sample of features."""
+    B = None
+    if s.z_sampling == "mixture":
+        rows = torch.multinomial(sample.weights, s.batch_size, replacement=True, generator=random)
+        B = sample.B[rows].float()
+    z = sample_z(s.z_sampling, n, s.dim, B, (s.z_goals, s.z_sums, s.z_rewards), random)
+    return on_sphere(z) if s.z_norm == "sphere" else z
+
+
+def packed_features(given: Array, features: FeatureMap, representation: Representation, what: Any) -> Array:
+    """Packed features (n, packed) of readable or packed ones (n, k); raises when the numbers do not name any."""
+    names, encoder = features.column_names, representation.feature_encoder
+    rows = np.asarray(given, dtype=np.float32)
+    if features.table is not None and given.shape[1] == len(names):
+        k = features.table.shape[1]
+        places = {tuple(place): number for number, place in enumerate(features.table.tolist())}
+        found = [places.get(tuple(place)) for place in given[:, :k].tolist()]
+        if None in found:
             low, high = features.table.min(0), features.table.max(0)
             spans = ", ".join(f"{n} {a:g} to {b:g}" for n, a, b in zip(names, low, high, strict=False))
-            raise UserError(f"There is no state at {target}; accepted: {spans}.")
-        row = np.asarray([match[0], *given[features.table.shape[1] :]], dtype=np.float32)
-    elif len(given) == packed:
-        row = np.asarray(given, dtype=np.float32)
-    else:
+            place = ", ".join(f"{x:g}" for x in given[found.index(None)])
+            raise UserError(f"There is no state at {_named(what, place)}; accepted: {spans}.")
+        rows = np.concatenate([np.asarray(found)[:, None], given[:, k:]], axis=1, dtype=np.float32)
+    elif given.shape[1] != encoder.packed:
         expected = f"{len(names)} numbers ({', '.join(names)})"
         if features.table is not None:
-            expected += f" or {packed} (the state's number{', action' if features.include_action else ''})"
-        raise UserError(f"{target} has {len(given)} numbers; this agent's goals have {expected}.")
+            expected += f" or {encoder.packed} (the state's number{', action' if features.include_action else ''})"
+        raise UserError(f"{what} has {given.shape[1]} numbers; this agent's features have {expected}.")
     start = 0
-    for leaf in representation.feature_encoder.leaves:
-        column = row[start : start + leaf.packed]
+    for leaf in encoder.leaves:
+        column = rows[:, start : start + leaf.packed]
         top = leaf.categories - 1 if leaf.kind == "one-hot" else 1
-        if leaf.kind != "number" and ((column < 0) | (column > top) | (column != np.round(column))).any():
-            raise UserError(f"{target}: {column.tolist()} is out of range; accepted: whole numbers from 0 to {top}.")
+        wrong = ((column < 0) | (column > top) | (column != np.round(column))).any(1)
+        if leaf.kind != "number" and wrong.any():
+            bad = column[wrong][0].tolist()
+            raise UserError(f"{what}: {bad} is out of range; accepted: whole numbers from 0 to {top}.")
         start += leaf.packed
-    return row
+    return rows
 
 
-def reward_values(target: Reward, rows: Tensor, features: FeatureMap, representation: Representation) -> Array:
-    """(n,) the reward of packed features (n, packed); a goal pays where the features equal it."""
+def _named(what: Any, place: str) -> str:
+    return str(what) if isinstance(what, Goal) else f"{place} ({what})"
+
+
+def goal_rows(target: Goal, features: FeatureMap, representation: Representation) -> Array:
+    """(1, packed) the packed features of a goal; (A, packed) where B sees actions and the goal names none."""
+    every = features.include_action
+    if not target.at:
+        batch = as_batch(features.observation_space, target.state)
+        if not is_single(features.observation_space, target.state):
+            raise UserError("goal(state=...) takes one observation; add goals for more of them.")
+        actions = np.arange(features.actions if every else 1)
+        packed = pack_seen(features.observation_space, batch)
+        return np.concatenate([features.of(batch, packed, actions[i : i + 1]) for i in range(len(actions))])
+    given = np.asarray(target.at)[None]
+    short = (len(features.column_names) - 1, representation.feature_encoder.packed - 1)
+    if every and given.shape[1] in short and given.shape[1] > 0:
+        given = np.concatenate([np.repeat(given, features.actions, 0), np.arange(features.actions)[:, None]], axis=1)
+    return packed_features(given, features, representation, target)
+
+
+def demonstrated_rows(target: Demonstration, features: FeatureMap) -> Array:
+    """(n, packed) the packed features along a demonstration."""
+    space, observations = features.observation_space, target.observations
+    if isinstance(observations, list):
+        observations = stack(space, observations)
+    if is_single(space, observations):
+        raise UserError("A demonstration is a trajectory of observations; this is a single one. Use goal(state=...).")
+    packed = pack_seen(space, observations)
+    if not np.isfinite(packed).all():
+        raise UserError(
+            f"The demonstration holds NaN or infinity in row {int(np.argwhere(~np.isfinite(packed))[0][0])}."
+        )
+    actions = target.actions
+    if features.include_action:
+        if actions is None or len(actions) not in (len(packed), len(packed) - 1):
+            raise UserError(
+                f"This agent's B sees actions, so a demonstration needs them: one for each of its {len(packed)} "
+                f"observations but perhaps the last, got {'none' if actions is None else len(actions)}."
+            )
+        actions = np.asarray(actions, dtype=np.int64)
+        if ((actions < 0) | (actions >= features.actions)).any():
+            raise UserError(f"The demonstration's actions must lie between 0 and {features.actions - 1}.")
+        missing = np.zeros(len(packed) - len(actions), dtype=np.int64)
+        return features.of(observations, packed, np.concatenate([actions, missing]))[: len(actions)]
+    return features.of(observations, packed, np.zeros(len(packed), dtype=np.int64))
+
+
+def reward_values(
+    target: Reward, rows: Tensor, features: FeatureMap, representation: Representation, sample: FeatureSample
+) -> Array:
+    """(n,) the reward of packed features (n, packed), as far as it is known.
+
+    A goal pays where the features equal it. Samples, demonstrations and a z itself have no values elsewhere: they
+    stand for the reward linear in B that has their z.
+    """
     values = np.zeros(len(rows))
     readable = features.readable(rows.numpy())
+    B = None
     for weight, term in target.terms:
         if isinstance(term, Function):
-            values += weight * term(readable)
+            values += weight * term(readable, features.column_names)
+        elif isinstance(term, Goal):
+            values += weight * sum((rows.numpy() == row).all(1) for row in goal_rows(term, features, representation))
         else:
-            values += weight * (rows.numpy() == goal_row(term, features, representation)).all(1)
+            B = representation.backward_map(rows).double() if B is None else B
+            z = infer(Reward(((weight, term),)), sample, features, representation, quiet=True).z
+            values += (B @ linear_reward(z, sample)).numpy()
     return values
 
 
-def infer_z(target: Reward, sample: FeatureSample, features: FeatureMap, representation: Representation) -> Tensor:
-    """(d,) z_R = E_rho[r B], in float64.
+def linear_reward(z: Tensor, sample: FeatureSample) -> Tensor:
+    """(d,) w with E_rho[(B . w) B] = z: the reward linear in B that has this z."""
+    white = sample.white
+    return white.into.T @ (white.into @ z)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What asking found out about a reward."""
+
+    z: Tensor
+    """(d,) z_R, in float64"""
+    moments: Moments | None = None
+    """of the samples it came from, where it came from nothing else"""
+    samples: int = 0
+    effective_samples: float = 0.0
+    error: float = 0.0
+    """standard error of z_R, as a length"""
+    seen: int = 0
+    of: int = 0
+    """directions of B that the samples tell apart, of how many"""
+    values: Array | None = None
+    """(n,) the reward of the sample's rows, where it is made of functions alone"""
+
+
+def infer(
+    target: Reward, sample: FeatureSample, features: FeatureMap, representation: Representation, quiet: bool = False
+) -> Inferred:
+    """z_R = E_rho[r B], in float64, and how it came about.
 
     Where features are categories this is exact on the sample, goals included: a goal g counts with its frequency
     rho(g). Where they are numbers, no sampled row equals a goal, and goal(g) stands for a unit of mass at g, as in
     the paper: it adds B(g).
     """
     z = torch.zeros(sample.B.shape[1], dtype=torch.float64)
-    readable = features.readable(sample.rows.numpy())
+    known: Array | None = None
+    seen: list[tuple[float, Moments, Estimate]] = []
     for weight, term in target.terms:
-        if isinstance(term, Function):
-            z += weight * (sample.weights * torch.from_numpy(term(readable))) @ sample.B
-            continue
-        row = torch.from_numpy(goal_row(term, features, representation))
-        mass = 1.0
-        if not representation.feature_encoder.categorical:
-            low, high = sample.rows.min(0).values, sample.rows.max(0).values
-            if ((row < low) | (row > high)).any():
-                warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=3)
-        else:
-            mass = float(sample.weights[(sample.rows == row).all(1)].sum())
-            if mass == 0.0:
-                raise UserError(
-                    f"{term} was never visited in training, so this agent knows nothing about it. In a maze: is it a "
-                    "wall? Elsewhere: explore more, or add data that visits it."
-                )
-        z += weight * mass * representation.backward_map(row[None])[0].double()
-    return z
+        match term:
+            case Function():
+                readable = features.readable(sample.rows.numpy())
+                values = weight * term(readable, features.column_names)
+                known = values if known is None else known + values
+            case Goal():
+                z += weight * _goal_z(term, sample, features, representation, quiet)
+            case Demonstration():
+                rows = torch.from_numpy(demonstrated_rows(term, features))
+                z += weight * representation.backward_map(rows).double().mean(0)
+            case TaskVector():
+                if len(term.z) != len(z):
+                    raise UserError(f"This z has {len(term.z)} numbers; this agent's d is {len(z)}.")
+                z += weight * torch.tensor(term.z, dtype=torch.float64)
+            case Samples():
+                m = sample_moments(term.features, term.rewards, features, representation, len(z))
+                few = m.samples < ENOUGH * len(sample.white.into)
+                averaged = term.distribution == "training" and not few
+                estimate = mean_z(m) if averaged else regression_z(m, sample.white)
+                if not quiet:
+                    warn_if_blind(estimate, m.samples)
+                z += weight * estimate.z
+                seen.append((weight, m, estimate))
+    if known is not None:
+        z += (sample.weights * torch.from_numpy(known)) @ sample.B
+    if not seen:
+        functions = all(isinstance(term, Function) for _, term in target.terms)
+        return Inferred(z, values=known if functions else None)
+    return Inferred(
+        z,
+        seen[0][1] if len(target.terms) == 1 and seen[0][0] == 1.0 else None,
+        sum(m.samples for _, m, _ in seen),
+        sum(m.effective for _, m, _ in seen),
+        float(np.sqrt(sum((weight * estimate.error) ** 2 for weight, _, estimate in seen))),
+        min(estimate.seen for _, _, estimate in seen),
+        max(estimate.of for _, _, estimate in seen),
+    )
+
+
+def warn_if_moot(target: Reward, found: Inferred, may_end: bool) -> None:
+    """Say so where a reward does not tell policies apart; a constant one does where episodes may end by themselves."""
+    said = ""
+    if not found.z.any() and not any(isinstance(term, Samples) for _, term in target.terms):
+        said = "zero wherever the agent has been"
+    elif found.values is not None and not may_end and np.ptp(found.values) <= 1e-12 * np.abs(found.values).max():
+        said = f"{found.values[0]:g} everywhere, and no episode was seen to end by itself"
+    if said:
+        warnings.warn(f"This reward is {said}: every policy is equally good.", stacklevel=3)
+
+
+class Belief:
+    """What is believed of a reward, and becomes of it as rewards are seen.
+
+    Samples that were asked about count like those that follow. Any other reward is what is believed before; what is
+    seen corrects it where it differs from the reward linear in B that has its z.
+    """
+
+    def __init__(
+        self, found: Inferred, sample: FeatureSample, features: FeatureMap, representation: Representation
+    ) -> None:
+        self.found = found
+        self._sample, self._features, self._representation = sample, features, representation
+        d = len(found.z)
+        nothing = moments(torch.zeros(0, d, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+        self._moments = nothing if found.moments is None else found.moments
+        self._before = found.z if found.moments is None else torch.zeros_like(found.z)
+
+    def observe(self, phi: Array, rewards: Array) -> Tensor:
+        """(d,) z_R after rewards (n,) were seen at features (n, k)."""
+        if len(rewards):
+            rows = torch.from_numpy(packed_features(phi, self._features, self._representation, "A sample"))
+            B = self._representation.backward_map(rows).double()
+            new = torch.from_numpy(rewards) - B @ linear_reward(self._before, self._sample)
+            self._moments = self._moments.plus(moments(B, new))
+        m = self._moments
+        estimate = regression_z(m, self._sample.white)
+        self.found = Inferred(
+            self._before + estimate.z, m, m.samples, m.effective, estimate.error, estimate.seen, estimate.of
+        )
+        return self.found.z
+
+
+def sample_moments(
+    phi: Array, rewards: Array, features: FeatureMap, representation: Representation, dim: int
+) -> Moments:
+    """The moments of rewards (n,) seen at readable or packed features (n, k)."""
+    if len(rewards) == 0:
+        return moments(torch.zeros(0, dim, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+    rows = torch.from_numpy(packed_features(phi, features, representation, "A sample"))
+    return moments(representation.backward_map(rows).double(), torch.from_numpy(rewards))
+
+
+def _goal_z(
+    term: Goal, sample: FeatureSample, features: FeatureMap, representation: Representation, quiet: bool
+) -> Tensor:
+    """(d,) B of a goal, times its frequency where features are categories."""
+    rows = torch.from_numpy(goal_rows(term, features, representation))
+    B = representation.backward_map(rows).double()
+    if not representation.feature_encoder.categorical:
+        low, high = sample.rows.min(0).values, sample.rows.max(0).values
+        if not quiet and ((rows < low) | (rows > high)).any():
+            warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=4)
+        return B.mean(0)
+    mass = torch.stack([sample.weights[(sample.rows == row).all(1)].sum() for row in rows])
+    if not mass.any():
+        raise UserError(
+            f"{term} was never visited in training, so this agent knows nothing about it. In a maze: is it a wall? "
+            "Elsewhere: explore more, or add data that visits it."
+        )
+    return mass @ B

@@ -56,7 +56,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         "steps_per_cycle": 100,
     }
     """What this world changes in either preset: the paper's table."""
-    feature_names = ("x", "y", "z")
+    feature_names = ("gx", "gy", "gz")
     """What the numbers of achieved_goal are called."""
 
     @property

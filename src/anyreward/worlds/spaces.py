@@ -7,7 +7,7 @@ with `gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -153,6 +153,14 @@ def as_batch(space: Space, element: Any) -> Any:
         case spaces.Dict():
             return {key: as_batch(part, element[key]) for key, part in space.spaces.items()}
     return np.asarray(element)[None]
+
+
+def stack(space: Space, elements: Sequence[Any]) -> Any:
+    """Elements of a space as a batch of them."""
+    if not elements:
+        raise UserError("There are no observations to stack.")
+    empty: Any = gym.vector.utils.create_empty_array(space, len(elements))
+    return gym.vector.utils.concatenate(space, elements, empty)
 
 
 def take(space: Space, batch: Any, index: Any) -> Any:

@@ -1,0 +1,235 @@
+"""Fine-tuning on the real reward: Q = F . z_R + q_theta, with q_theta = 0 at the start, by Q-learning."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anyreward.acting.policy import Policy
+from anyreward.errors import UserError
+from anyreward.learning.collect import Collector, GreedyActions
+from anyreward.learning.frames import Frames
+from anyreward.learning.progress import TrainingProgress
+from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.train import learning_rate_factor
+from anyreward.representation.encoding import Encoder
+from anyreward.representation.networks import Eyes, input_layer, mlp
+from anyreward.worlds.spaces import pack_seen
+from anyreward.worlds.world import World, open_world
+
+Array = np.ndarray[Any, Any]
+Rewards = Callable[[Transitions], Array]
+"""(n,) the rewards of some transitions."""
+
+HIDDEN, LAYERS = 256, 2
+RETENTION = 0.99
+"""of the target network, at each update"""
+STEPS_AT_ONCE = 100
+"""Online: transitions gathered between updates."""
+EXPLORE = 0.8
+"""Online: share of the updates after which all transitions are gathered."""
+
+
+class RewardedTransitions(NamedTuple):
+    """Transitions with rewards, as arrays of n: what fine-tuning learns from offline."""
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminated: Any = None
+
+
+class Batch(NamedTuple):
+    """Transitions to learn from."""
+
+    observations: Tensor
+    actions: Tensor
+    next_observations: Tensor
+    terminated: Tensor
+    rewards: Tensor
+    """(n,) in the units of z"""
+    base: Tensor
+    """(n, A) F . z at the observations"""
+    next_base: Tensor
+    """(n, A) and at the next ones"""
+
+
+class Residual(nn.Module):
+    """q_theta(s, .): packed observations (n, packed) to (n, A); zero everywhere at the start."""
+
+    unit: Tensor
+
+    def __init__(self, encoder: Encoder, actions: int, unit: float = 1.0) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(encoder)
+        self.eyes = Eyes(encoder.image) if encoder.image else None
+        self.net = mlp(self.eyes.width if self.eyes else encoder.width, actions, HIDDEN, LAYERS, layer_norm=True)
+        last = self.net[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.register_buffer("unit", torch.tensor(unit))
+
+    def forward(self, packed: Tensor) -> Tensor:
+        """(n, A)."""
+        x = self.encoder.compact(packed)
+        first, *others = self.net
+        assert isinstance(first, nn.Linear)
+        y = input_layer(first, x if self.eyes is None else self.eyes(x))
+        for layer in others:
+            y = layer(y)
+        return self.unit * y
+
+
+class Experience:
+    """Transitions with their rewards, and with Q = F . z at both ends, which stands still; grows by appending."""
+
+    def __init__(self, policy: Policy, most: int) -> None:
+        self._q, image = policy.preferences, policy.representation.observation_encoder.image
+        # each new transition may bring a stack of new frames
+        self._replay = Replay(most, frames=Frames(image, (most + 1) * image[0], None) if image else None)
+        self._beside: tuple[Tensor, ...] = ()
+
+    def add(self, rows: Transitions, r: Tensor) -> None:
+        """Append rows with their rewards (n,)."""
+        self._replay.add(rows)
+        columns = (r, *(self._q(o).float() for o in (rows.observations, rows.next_observations)))
+        self._beside = tuple(map(torch.cat, zip(self._beside, columns, strict=True))) if self._beside else columns
+
+    def __len__(self) -> int:
+        return len(self._replay)
+
+    def at(self, index: Tensor) -> Batch:
+        """The rows at ``index`` (n,)."""
+        rows = self._replay.at(index)
+        beside = (column.index_select(0, index) for column in self._beside)
+        return Batch(rows.observations, rows.actions, rows.next_observations, rows.terminated, *beside)
+
+    def unit(self, gamma: float) -> float:
+        """The size of Q, which q_theta is learned in: its spread, or what the rewards could add up to."""
+        r, base, _ = self._beside
+        spread = float(base.std()) if base.numel() > 1 else 0.0
+        return max(spread, float(r.square().mean().sqrt()) / (1 - gamma) / 10, 1e-6)
+
+
+def q_learning_loss(q: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
+    """Half the mean squared error of Q = F . z + q_theta against r + gamma Q_target(s', argmax_a Q(s', a)).
+
+    The next action is chosen by the network that learns and valued by the one that stands still (double Q-learning).
+    """
+    with torch.no_grad():
+        best = (batch.next_base + q(batch.next_observations)).argmax(1, keepdim=True)
+        ahead = (batch.next_base + target(batch.next_observations)).gather(1, best).squeeze(1)
+        aim = batch.rewards + gamma * torch.where(batch.terminated, 0.0, ahead)  # (n,)
+    now = (batch.base + q(batch.observations)).gather(1, batch.actions[:, None]).squeeze(1)
+    loss: Tensor = 0.5 * (now - aim).square().mean()
+    return loss
+
+
+def finetune(
+    policy: Policy,
+    source: World | str | Path | gym.Env[Any, Any] | RewardedTransitions,
+    *,
+    gamma: float,
+    rewards: Rewards | None = None,
+    steps: int = 20_000,
+    updates: int = 20_000,
+    batch_size: int = 256,
+    learning_rate: float = 1e-3,
+    epsilon: float = 0.3,
+    seed: int = 0,
+    progress: bool = True,
+) -> Policy:
+    """See `Agent.finetune`. ``rewards`` replaces what the source pays."""
+    for name, value in (("steps", steps), ("updates", updates), ("batch_size", batch_size)):
+        if value < 1:
+            raise UserError(f"{name} is {value}; it must be positive.")
+    if not 0 <= epsilon <= 1 or not learning_rate > 0:
+        raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; accepted: 0 to 1, and positive.")
+    if policy.corrections or policy.tuned is not None:
+        raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
+    offline = isinstance(source, RewardedTransitions)
+    most = len(source.actions) if isinstance(source, RewardedTransitions) else steps + STEPS_AT_ONCE
+    scale, experience, random = policy.reward_scale, Experience(policy, most), torch.Generator().manual_seed(seed)
+
+    def remember(rows: Transitions, paid: Array) -> None:
+        r = paid if rewards is None else rewards(rows)
+        bad = np.flatnonzero(~np.isfinite(r))
+        if len(bad):
+            raise UserError(f"The reward of transition {len(experience) + bad[0]} is {r[bad[0]]}; it must be finite.")
+        experience.add(rows, torch.from_numpy(np.asarray(r, dtype=np.float64) / scale).float())
+
+    with ExitStack() as stack:
+        if isinstance(source, RewardedTransitions):
+            remember(*_offline(policy, source))
+        else:
+            world = open_world(source)
+            policy.features.check_fits(world.name, world.observation_space, world.action_space)
+            env = world.make_vector(1)
+            if world.recipe is not None:  # an environment object stays its owner's to close
+                stack.enter_context(closing(env))
+            collector = Collector(env, policy.features, seed)
+            remember(*collector.collect_rewarded(min(STEPS_AT_ONCE, steps)))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            encoder, actions = policy.representation.observation_encoder, policy.representation.actions
+            q = Residual(encoder, actions, experience.unit(gamma))
+        target = copy.deepcopy(q).requires_grad_(False)
+        optimiser = torch.optim.Adam(q.parameters(), learning_rate)
+        tuned = replace(policy, tuned=q, epsilon=0.0, temperature=0.0)
+        bar = stack.enter_context(TrainingProgress(updates, progress))
+        for done in range(updates):
+            if not offline and len(experience) < min(steps, done * steps / (EXPLORE * updates)):
+                remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
+            loss = q_learning_loss(
+                q, target, experience.at(torch.randint(len(experience), (batch_size,), generator=random)), gamma
+            )
+            optimiser.zero_grad(set_to_none=True)
+            (loss / q.unit.square()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+            optimiser.param_groups[0]["lr"] = learning_rate * learning_rate_factor(done / updates, 0.5)
+            optimiser.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(list(target.parameters()), list(q.parameters()), 1 - RETENTION)
+            if (done + 1) % 200 == 0 or done + 1 == updates:
+                bar.show(done + 1, f"Bellman error {float(loss) ** 0.5 * scale:.3g}")
+    q.requires_grad_(False)
+    return replace(tuned, epsilon=policy.epsilon, temperature=policy.temperature)
+
+
+def _greedy(policy: Policy) -> GreedyActions:
+    return lambda packed, z: policy.preferences(packed).argmax(1)
+
+
+def _no_z(n: int) -> Tensor:
+    return torch.zeros(n, 1)
+
+
+def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, Array]:
+    features, n = policy.features, len(np.asarray(given.actions))
+    space = features.observation_space
+    actions = np.asarray(given.actions).astype(np.int64) - policy.action_start
+    before, after = (pack_seen(space, o) for o in (given.observations, given.next_observations))
+    terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
+    r = np.asarray(given.rewards, dtype=np.float64)
+    lengths = {"observations": len(before), "rewards": len(r), "next_observations": len(after)}
+    wrong = {name: length for name, length in lengths.items() if length != n} | (
+        {} if len(terminated) == n else {"terminated": len(terminated)}
+    )
+    if n == 0 or wrong:
+        raise UserError(f"There are {n} actions, so as many of everything are needed; got {wrong or 'none'}.")
+    if ((actions < 0) | (actions >= features.actions)).any():
+        raise UserError(
+            f"Actions must lie between {policy.action_start} and {policy.action_start + features.actions - 1}."
+        )
+    rows = (before, actions, after, terminated, features.of(given.observations, before, actions))
+    return Transitions(*(torch.from_numpy(np.ascontiguousarray(row)) for row in rows)), r

@@ -1,0 +1,99 @@
+"""Reading an agent folder: the inverse of `Agent.save`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from torch import Tensor
+
+from anyreward.agent import FORMAT, Agent, modules
+from anyreward.errors import UserError
+from anyreward.learning.presets import Settings, settings_from_json
+from anyreward.learning.replay import Transitions
+from anyreward.representation.fb import Representation, make_representation
+from anyreward.representation.features import FeatureMap
+from anyreward.rewards.inference import with_backward
+from anyreward.rewards.lookahead import LookaheadSample
+from anyreward.storage.files import read_json, sha256
+from anyreward.worlds.spaces import space_from_json
+
+
+def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
+    """The networks of some settings, with weights as torch's own generator draws them."""
+    return make_representation(
+        features.seen_space,
+        features.space,
+        features.actions,
+        s.dim,
+        s.hidden,
+        s.layers,
+        s.layer_norm,
+        s.normalise,
+        s.action_input,
+        s.wide,
+        s.encoding,
+    )
+
+
+def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
+    """Read an agent folder. ``features`` gives a feature function again, if the agent was trained with one."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"There is no agent folder at {folder}.")
+    config = read_json(folder / "agent.json")
+    if config.get("format") != FORMAT:
+        raise UserError(f"{folder} has agent format {config.get('format')!r}; this anyreward reads format {FORMAT}.")
+    weights = folder / "weights.safetensors"
+    content = weights.read_bytes() if weights.is_file() else b""
+    if sha256(content) != config["weights_sha256"]:
+        raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
+    try:
+        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+            return _restore(config, load_tensors(content), features)
+    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error
+
+
+def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Callable[[Any], Any] | None) -> Agent:
+    s = settings_from_json(config["settings"])
+    space = space_from_json(config["observation_space"])
+    table, names = tensors.get("feature_table"), config["features"]["names"]
+    fm = FeatureMap(
+        kind=config["features"]["kind"],
+        observation_space=space,
+        actions=config["actions"]["n"],
+        include_action=config["features"]["include_action"],
+        function=features,
+        function_width=config["features"]["function_width"],
+        names=tuple(names) if names else None,
+        table=None if table is None else table.numpy(),
+    )
+    representation = fresh_representation(fm, s)
+    for name, module in modules(representation).items():
+        prefix = f"{name}."
+        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    rows = _transitions(tensors, "transitions")
+    kept = LookaheadSample(rows, tensors["transitions.counts"]) if rows else None
+    return Agent(
+        representation,
+        fm,
+        with_backward(representation, tensors["sample.rows"], tensors["sample.weights"], tensors["sample.covariance"]),
+        s,
+        action_start=config["actions"]["start"],
+        world_name=config["world"]["name"],
+        world_recipe=config["world"]["recipe"],
+        transitions=kept,
+        held_out=_transitions(tensors, "held_out"),
+        updates=config["updates"],
+    )
+
+
+def _transitions(tensors: dict[str, Tensor], name: str) -> Transitions | None:
+    if f"{name}.actions" not in tensors:
+        return None
+    return Transitions(*(tensors[f"{name}.{column}"] for column in Transitions._fields))

@@ -1,0 +1,70 @@
+"""A small reward model for when there are few samples: it learns r from features, and is averaged over rho."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.errors import UserError
+from anyreward.representation.networks import mlp
+from anyreward.rewards.reward import sample_arrays
+
+Array = np.ndarray[Any, Any]
+
+HIDDEN, LAYERS = 64, 2
+UPDATES, PATIENCE = 2_000, 300
+"""Gradient updates at most, and after how many without a better fit of the rewards held out it stops."""
+
+
+class RewardModel:
+    """A multilayer perceptron of standardised features: ``predict(features)`` gives rewards, as scikit-learn's do."""
+
+    def __init__(self, net: torch.nn.Module, shift: Tensor, size: Tensor, mean: float, spread: float) -> None:
+        self._net, self._shift, self._size, self._mean, self._spread = net, shift, size, mean, spread
+
+    @torch.no_grad()
+    def predict(self, features: Any) -> Array:
+        """The rewards (n,) of features (n, k)."""
+        x = torch.as_tensor(np.asarray(features, dtype=np.float64)).float()
+        if x.ndim != 2 or x.shape[1] != len(self._shift):
+            raise UserError(f"Features have the shape {tuple(x.shape)}; this model takes (n, {len(self._shift)}).")
+        y = self._net((x - self._shift) / self._size).squeeze(1).double()
+        return np.asarray((self._mean + self._spread * y).numpy())
+
+
+def fit_mlp(features: Any, rewards: Any, seed: int = 0) -> RewardModel:
+    """A model of rewards (n,) at features (n, k), from any distribution; a fifth of them decides when to stop."""
+    phi, r = sample_arrays(features, rewards)
+    if len(r) < 5:
+        raise UserError(f"fit_mlp() got {len(r)} samples; it needs at least 5.")
+    x, y = torch.from_numpy(phi).float(), torch.from_numpy(r).float()
+    shift, size = x.mean(0), x.std(0)
+    size = torch.where(size > 0, size, 1.0)
+    mean, spread = float(y.mean()), float(y.std()) or 1.0
+    x, y = (x - shift) / size, (y - mean) / spread
+    random = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(x), generator=random)
+    held_out, train = order[: len(x) // 5], order[len(x) // 5 :]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = mlp(x.shape[1], 1, HIDDEN, LAYERS, layer_norm=False)
+    optimiser = torch.optim.AdamW(net.parameters(), 3e-3, weight_decay=1e-3)
+    best, since, kept = float("inf"), 0, net.state_dict()
+    for _ in range(UPDATES):
+        rows = train[torch.randint(len(train), (min(256, len(train)),), generator=random)]
+        loss = (net(x[rows]).squeeze(1) - y[rows]).square().mean()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        with torch.no_grad():
+            error = float((net(x[held_out]).squeeze(1) - y[held_out]).square().mean())
+        since += 1
+        if error < best:
+            best, since, kept = error, 0, {name: value.clone() for name, value in net.state_dict().items()}
+        if since > PATIENCE:
+            break
+    net.load_state_dict(kept)
+    return RewardModel(net.requires_grad_(False), shift, size, mean, spread)

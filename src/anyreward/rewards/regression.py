@@ -1,0 +1,138 @@
+"""z_R from rewards that were seen: as a mean under rho, or by regression on B under any other distribution."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+RANK_SHARE = 1e-6
+"""Directions of B with less than this share of the largest variance under rho count as not learned."""
+WELL_SPREAD = 1e-3
+"""Samples see a direction of B if its variance among them is at least this share of that under rho."""
+ENOUGH = 10
+"""Samples for each direction of B from which on none needs a ridge, and a mean under rho will do."""
+RIDGES = torch.logspace(-8, 3, 45, dtype=torch.float64)
+"""Ridges that cross-validation chooses from, relative to the variance of B under rho."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What rewards seen at features say of z_R, as sums: more can be added while acting."""
+
+    samples: int
+    BB: Tensor
+    """(d, d) sum of B B^T"""
+    rB: Tensor
+    """(d,) sum of r B"""
+    spread: Tensor
+    """(d,) sum of (r B)^2"""
+    rr: float
+    """sum of r^2"""
+    size: float
+    """sum of |r B|"""
+
+    def plus(self, other: Moments) -> Moments:
+        """The moments of both together."""
+        return Moments(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def effective(self) -> float:
+        """How many samples carry the estimate: as many equal |r B| would have the same spread."""
+        total = float(self.spread.sum())
+        return self.size**2 / total if total > 0 else 0.0
+
+
+def moments(B: Tensor, r: Tensor) -> Moments:
+    """Of rewards r (n,) seen where B is (n, d), in float64."""
+    rB = r[:, None] * B
+    return Moments(len(r), B.T @ B, rB.sum(0), rB.square().sum(0), float(r.square().sum()), float(rB.norm(dim=1).sum()))
+
+
+class Estimate(NamedTuple):
+    """z_R as seen rewards have it."""
+
+    z: Tensor
+    """(d,)"""
+    error: float
+    """standard error, as a length in the space of z"""
+    seen: int
+    """directions of B that the samples tell apart"""
+    of: int
+    """directions of B that there are"""
+    ridge: float = 0.0
+
+
+def mean_z(m: Moments) -> Estimate:
+    """E_rho[r B] from samples of rho, eq. (zR)."""
+    n, d = m.samples, len(m.rB)
+    if n == 0:
+        return Estimate(torch.zeros(d, dtype=torch.float64), 0.0, 0, d)
+    z = m.rB / n
+    variance = (m.spread / n - z.square()).clamp(min=0.0).sum() / max(n - 1, 1)
+    return Estimate(z, float(variance.sqrt()), d, d)
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """B in coordinates whose covariance under rho is the identity, without the directions that B has not learned."""
+
+    into: Tensor
+    """(k, d)"""
+    back: Tensor
+    """(d, k)"""
+
+
+def whitening(covariance: Tensor) -> Whitening:
+    """Of Cov_rho B (d, d)."""
+    values, vectors = torch.linalg.eigh(covariance)
+    keep = values > RANK_SHARE * values[-1].clamp(min=1e-300)
+    root, U = values[keep].sqrt(), vectors[:, keep]
+    return Whitening((U / root).T, U * root)
+
+
+def regression_z(m: Moments, white: Whitening) -> Estimate:
+    """Cov_rho B (Cov_test B)^-1 E_test[r B] (Proposition "linearz"), from samples of any distribution.
+
+    Where the samples leave directions of B unseen, or are few, a ridge on E_rho[r^2] keeps the answer sensible; its
+    size is chosen by generalised cross-validation.
+    """
+    n, k = m.samples, len(white.into)
+    if n == 0 or k == 0:
+        return Estimate(torch.zeros(len(m.rB), dtype=torch.float64), 0.0, 0, k)
+    # in white coordinates Cov_rho B is the identity, and E_test[r B], Cov_test B are b, C
+    b, C = white.into @ m.rB / n, white.into @ m.BB @ white.into.T / n
+    s, V = torch.linalg.eigh(C)
+    s, b = s.clamp(min=0.0), V.T @ b
+    seen = int((s > WELL_SPREAD).sum())
+    ridge = 0.0 if seen == k and n >= ENOUGH * k else _cross_validated(s, b, m.rr / n, n)
+    shrunk = 1 / (s + ridge) if ridge else torch.where(s > 0, 1 / s, 0.0)
+    left = max(m.rr / n - float((2 * b.square() * shrunk - s * (b * shrunk).square()).sum()), 0.0)
+    freedom = float((s * shrunk).sum())
+    noise = left * n / max(n - freedom, 1.0)
+    out = white.back @ V  # (d, k)
+    error = (noise / n * (s * shrunk.square()) * out.square().sum(0)).sum().sqrt()
+    return Estimate(out @ (b * shrunk), float(error), seen, k, ridge)
+
+
+def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:
+    """The ridge with the least generalised cross-validation error."""
+    shrunk = 1 / (s + RIDGES[:, None])  # (ridges, k)
+    left = (rr - (2 * b.square() * shrunk - s * (b * shrunk).square()).sum(1)).clamp(min=0.0)
+    freedom = (s * shrunk).sum(1)
+    score = left / (1 - freedom / (n + 1)).square()  # n + 1: a fit through all points is never perfect
+    return float(RIDGES[score.argmin()])
+
+
+def warn_if_blind(estimate: Estimate, count: int) -> None:
+    """Say so where samples cannot tell all of B apart."""
+    if count and estimate.seen < estimate.of:
+        warnings.warn(
+            f"These {count:,} samples tell {estimate.seen} of the {estimate.of} directions of B apart (the covariance "
+            f"of B among them is ill-conditioned); a ridge of {estimate.ridge:.2g} takes the reward as zero along the "
+            "others. More samples, from more places, would help.",
+            stacklevel=4,
+        )
