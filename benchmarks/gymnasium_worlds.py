@@ -93,7 +93,7 @@ def play(name: str, seed: int) -> dict[str, float | None]:
     spec = WORLDS[name]
     agent = ar.train(name, seed=seed, compile=True, progress=False, **spec["settings"])
     policy = agent.ask(spec["reward"]())
-    return returns(policy, name, spec["episodes"]) | {"trust": policy.trust.score}
+    return returns(policy, name, spec["episodes"]) | {"trust": policy.trust.predicted}
 
 
 def main(worlds: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,11 +28,13 @@ from anyreward.learning.replay import Transitions
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
 from anyreward.rewards.blackbox import sample_rewards
+from anyreward.rewards.examiner import Examiner
 from anyreward.rewards.inference import (
     Belief,
     FeatureSample,
     Inferred,
     infer,
+    known_size,
     reward_values,
     warn_if_moot,
 )
@@ -47,9 +50,6 @@ Array = np.ndarray[Any, Any]
 
 FORMAT = 1
 """Version of the agent folder."""
-ASK_SIZE = 0.7
-"""The size of an asked z, in units of a typical goal's z. Below 1, greedy policies are steadier next to a goal, above,
-costs weigh more; docs/presets.md has the figures."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +64,7 @@ class Agent:
     world_name: str = ""
     world_recipe: dict[str, Any] | None = None
     transitions: LookaheadSample | None = None
-    """Distinct transitions kept for judging answers, where observations are categories."""
+    """Distinct transitions of the training data, kept for refining answers, where observations are categories."""
     held_out: Transitions | None = None
     """Transitions that training has not seen, to judge answers by; None where it was interrupted."""
     updates: int = 0
@@ -223,18 +223,20 @@ class Agent:
         return self.transitions
 
     def known_size(self, z_R: Tensor) -> tuple[Tensor, Tensor]:
-        """z_R (n, d) at the size that F knows best, and by what each was divided, (n,).
+        """z_R (n, d) at the size that F knows best, and by what each was divided, (n,)."""
+        z, scale = known_size(z_R, self.sample, self.settings)
+        return z.to(self.representation.dtype), scale
 
-        Scaling a reward changes no optimal policy.
-        """
-        sphere = self.settings.z_norm == "sphere"
-        size = self.settings.dim**0.5 if sphere else ASK_SIZE * self.sample.radius
-        scale = z_R.norm(dim=1) / size
-        scale = torch.where(scale > 0, scale, 1.0)
-        return (z_R / scale[:, None]).to(self.representation.dtype), scale
+    @cached_property
+    def _examiner(self) -> Examiner:
+        return Examiner(self.sample, self.features, self.representation, self.settings, self.held_out)
 
     def _trust(self, policy: Policy, found: Inferred) -> Trust:
-        return Trust(None, None)
+        plain = not policy.corrections and policy.tuned is None
+        temperature = self.settings.temperature if plain else 0.0  # corrected Q are those of the greedy policy
+        return self._examiner.trust(
+            policy.target, found, policy.z, policy.reward_scale, policy.preferences, temperature
+        )
 
     def world(self) -> World:
         """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
@@ -258,20 +260,28 @@ class Agent:
 
     def score(
         self,
-        targets: Reward | list[Reward],
+        answers: Reward | Policy | Sequence[Reward | Policy],
         mdp: FiniteMDP | None = None,
         temperature: float = 0.0,
-        refine: int = 0,
+        **how: Any,
     ) -> Scores:
-        """Exact scores, on the agent's finite world, of the policies that answer some rewards."""
+        """Exact scores, on the agent's finite world, of the policies that answer some rewards.
+
+        Rewards are asked here, with what else `ask` takes (``refine``, ``improve``); policies are taken as they act.
+        """
         mdp = mdp or self.exact_mdp()
-        targets = [targets] if isinstance(targets, Reward) else targets
-        if not targets:
+        answers = [answers] if isinstance(answers, Reward | Policy) else list(answers)
+        if not answers:
             raise UserError("score() got an empty list of rewards.")
-        states = self.packed_states(mdp)
-        Q = torch.stack([self.ask(target, refine).preferences(states) for target in targets])
-        pi = action_probabilities(Q, temperature=temperature).numpy()
-        return score_policies(mdp, pi, np.stack([self.reward_table(target, mdp) for target in targets]))
+        pi = []
+        for answer in answers:
+            if isinstance(answer, Policy):
+                pi.append(answer.probabilities(mdp.observations))
+                continue
+            Q = self.ask(answer, **how).preferences(self.packed_states(mdp))
+            pi.append(action_probabilities(Q, temperature=temperature).numpy())
+        targets = [answer.target if isinstance(answer, Policy) else answer for answer in answers]
+        return score_policies(mdp, np.stack(pi), np.stack([self.reward_table(target, mdp) for target in targets]))
 
     def goal_quality(self, mdp: FiniteMDP | None = None, temperature: float = 1.0) -> Scores:
         """The paper's policy quality with every state of the finite world as the goal."""

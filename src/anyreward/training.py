@@ -39,10 +39,9 @@ from anyreward.storage.metrics import MetricsLog
 from anyreward.watching import evaluation, losses_only
 from anyreward.worlds.world import World, discrete_actions, open_world
 
-HELD_OUT = 2_000
-"""Transitions kept with the agent that training has not seen, at most; of a dataset, no more than a fiftieth."""
-HELD_OUT_IMAGES = 100
-"""And of images, which are large."""
+HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
+"""Transitions kept with the agent that training has not seen, at most; of a dataset, no more than a twentieth. Images
+are large, and among categories a small world of more of them costs no more."""
 CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "environments", "evaluate_every"}
 """Settings that may differ when a run goes on."""
 SAVE_EVERY = 300.0
@@ -177,7 +176,7 @@ def _run(
             collector = Collector(env, agent.features, stream_seed(s.seed, f"from {done}") if done else s.seed)
             evaluate = evaluation(place, agent, s, stack)
         elif len(replay) == 0:
-            rows, unseen = split_off(place.transitions(agent.features), s.seed)
+            rows, unseen = split_off(place.transitions(agent.features), _held_out(agent), s.seed)
             agent = replace(agent, held_out=unseen)
             replay.add(rows)
         log = None
@@ -213,8 +212,7 @@ def _run(
                 return None
             random = torch.Generator(device).manual_seed(stream_seed(s.seed, "held out"))
             new_z = partial(draw_z, agent.representation, replay, s, random=random)
-            most = HELD_OUT if replay.frames is None else HELD_OUT_IMAGES
-            return collector.collect(most, s.exploration, agent.representation.greedy, new_z)
+            return collector.collect(_held_out(agent), s.exploration, agent.representation.greedy, new_z)
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
         stopped = stack.enter_context(stop_between_cycles())
@@ -290,11 +288,16 @@ def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:
     return Replay(size, open_device(s.device), frames)
 
 
-def split_off(rows: Transitions, seed: int) -> tuple[Transitions, Transitions | None]:
+def _held_out(agent: Agent) -> int:
+    encoder = agent.representation.observation_encoder
+    return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
+
+
+def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
     """A dataset's transitions without some random ones, and those; none where there are few."""
-    n, most = len(rows.actions), HELD_OUT if rows.observations.dtype != torch.uint8 else HELD_OUT_IMAGES
-    held_out = min(n // 50, most)
-    if held_out < 20:
+    n = len(rows.actions)
+    held_out = min(n // 20, most)
+    if held_out < 100:
         return rows, None
     order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
     return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])

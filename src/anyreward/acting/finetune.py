@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyreward.acting.goals import together
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector, GreedyActions
@@ -31,8 +32,10 @@ Rewards = Callable[[Transitions], Array]
 """(n,) the rewards of some transitions."""
 
 HIDDEN, LAYERS = 256, 2
-RETENTION = 0.99
+RETENTION = 0.9
 """of the target network, at each update"""
+ENVIRONMENTS = 10
+"""Online: stepped together, unless each needs a process of its own."""
 STEPS_AT_ONCE = 100
 """Online: transitions gathered between updates."""
 EXPLORE = 0.8
@@ -143,8 +146,8 @@ def finetune(
     gamma: float,
     rewards: Rewards | None = None,
     steps: int = 20_000,
-    updates: int = 20_000,
-    batch_size: int = 256,
+    updates: int = 5_000,
+    batch_size: int = 128,
     learning_rate: float = 1e-3,
     epsilon: float = 0.3,
     seed: int = 0,
@@ -175,7 +178,7 @@ def finetune(
         else:
             world = open_world(source)
             policy.features.check_fits(world.name, world.observation_space, world.action_space)
-            env = world.make_vector(1)
+            env = world.make_vector(together(world, ENVIRONMENTS))
             if world.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
             collector = Collector(env, policy.features, seed)
@@ -201,7 +204,7 @@ def finetune(
             with torch.no_grad():
                 torch._foreach_lerp_(list(target.parameters()), list(q.parameters()), 1 - RETENTION)
             if (done + 1) % 200 == 0 or done + 1 == updates:
-                bar.show(done + 1, f"Bellman error {float(loss) ** 0.5 * scale:.3g}")
+                bar.show(done + 1, f"Bellman error {float(loss.detach()) ** 0.5 * scale:.3g}")
     q.requires_grad_(False)
     return replace(tuned, epsilon=policy.epsilon, temperature=policy.temperature)
 

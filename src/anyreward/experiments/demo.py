@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from anyreward.acting.policy import Policy
 from anyreward.acting.rollout import rollout
 from anyreward.agent import Agent
 from anyreward.figures.maze import MazePanel, draw_maze_panels
@@ -28,6 +29,8 @@ class Task:
     name: str
     reward: Reward
     start: tuple[int, int]
+    policy: Policy | None = None
+    """The answer, if it was asked for already."""
 
 
 def demo_tasks() -> list[Task]:
@@ -50,7 +53,7 @@ def maze_of(agent: Agent) -> Maze | None:
     return maze if isinstance(maze, Maze) else None
 
 
-def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console, refine: int = 0) -> None:
+def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, console: Console) -> None:
     """Ask every task, print the table, draw the picture if there is a place for it."""
     mdp, env = agent.exact_mdp(), MazeEnv(maze.drawing)
     table = Table(title="Rewards never seen in training", title_justify="left")
@@ -59,11 +62,11 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
         table.add_column(column, justify="right")
     panels = []
     for task in tasks:
-        policy = agent.ask(task.reward, refine)
-        scores = agent.score(task.reward, mdp, refine=refine)
+        policy = task.policy or agent.ask(task.reward)
+        scores = agent.score(policy, mdp)
         ratio = scores.ratio[0]
         shown = "-" if np.isnan(ratio) else f"{ratio:.3f}"
-        table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, str(policy.trust))
+        table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, policy.trust.verdict)
         start = task.start[1] * maze.width + task.start[0]
         episode = rollout(policy, env, max_steps=50, options={"cell": start})[0]
         panels.append(

@@ -33,6 +33,10 @@ from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack
 
 Array = np.ndarray[Any, Any]
 
+ASK_SIZE = 0.7
+"""The size of an asked z, in units of a typical goal's z. Below 1, greedy policies are steadier next to a goal, above,
+costs weigh more; docs/presets.md has the figures."""
+
 
 @dataclass(frozen=True)
 class FeatureSample:
@@ -76,6 +80,17 @@ def with_backward(
     """The sample with B computed from its rows, in pieces that fit in memory; Cov_rho B too unless it is known."""
     B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, 8192)]).double()
     return FeatureSample(rows, weights, B, (B * weights[:, None]).T @ B if covariance is None else covariance)
+
+
+def known_size(z_R: Tensor, sample: FeatureSample, s: Settings) -> tuple[Tensor, Tensor]:
+    """z_R (n, d) at the size that F knows best, and by what each was divided, (n,).
+
+    Scaling a reward changes no optimal policy.
+    """
+    size = s.dim**0.5 if s.z_norm == "sphere" else ASK_SIZE * sample.radius
+    scale = z_R.norm(dim=1) / size
+    scale = torch.where(scale > 0, scale, 1.0)
+    return z_R / scale[:, None], scale
 
 
 def training_z(sample: FeatureSample, s: Settings, n: int, random: torch.Generator) -> Tensor:

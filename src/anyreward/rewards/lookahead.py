@@ -1,4 +1,4 @@
-"""Real transitions kept with an agent: one step of lookahead judges an answer; many of them refine it.
+"""Real transitions kept with an agent: steps of value iteration on them refine an answer.
 
 Refining is planning, on the few transitions that are kept. No answer does it unless it is asked to.
 """

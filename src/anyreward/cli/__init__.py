@@ -1,0 +1,58 @@
+"""Learn one representation of a world without reward, then answer any reward at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Union
+
+import tyro
+
+from anyreward.cli.asking import Ask
+from anyreward.cli.evaluating import Evaluate
+from anyreward.cli.tools import Bench, Demo, Doctor
+from anyreward.cli.training import Continue, Train
+from anyreward.errors import UserError
+from anyreward.learning.presets import preset
+from anyreward.worlds.world import NAMED, open_world
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    # The preset and the world decide the defaults that --help shows, so they are looked up before parsing.
+    joined = " ".join(arguments).replace("=", " ").split()
+    named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
+    words = [word for before, word in itertools.pairwise(joined) if before not in ("--out", "--replay-file")]
+    world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
+    own = open_world(world).settings if world and joined[0] == "train" else {}
+    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own))
+    commands = Union[  # noqa: UP007 (tyro takes a Union value)
+        Annotated[Train, tyro.conf.subcommand("train", default=start)],
+        Annotated[Continue, tyro.conf.subcommand("continue")],
+        Annotated[Ask, tyro.conf.subcommand("ask")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Doctor, tyro.conf.subcommand("doctor")],
+        Annotated[Demo, tyro.conf.subcommand("demo")],
+    ]
+    return tyro.cli(commands, args=arguments, prog="anyreward", description=__doc__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        _parse(sys.argv[1:] if arguments is None else arguments).run()
+    except UserError as error:
+        print(f"anyreward: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("anyreward: stopped.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as head, has gone: nothing to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # a file that cannot be written or read, a full disk: the message names it
+        print(f"anyreward: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,148 @@
+"""`anyreward ask`: a reward in any form that a command line can give, and what the agent makes of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.experiments.demo import Task, answer, maze_of
+from anyreward.experiments.pictures import picture
+from anyreward.loading import load
+from anyreward.rewards.files import read_demonstration, read_samples
+from anyreward.rewards.reward import Reward, from_z, goal
+from anyreward.rewards.reward import reward as reward_of
+from anyreward.worlds.maze import Maze
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask a trained agent for any reward: the sum of all that is given here."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The agent's folder."""
+    goal: tuple[str, ...] = ()
+    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). As with all forms of rewards here, append :2
+    to weigh one double."""
+    avoid: tuple[str, ...] = ()
+    """Places to avoid, written like goals; each weighs -0.5 unless it says otherwise."""
+    reward: tuple[str, ...] = ()
+    """Expressions over the features' names, such as "(x > 6) * exp(-y)"."""
+    samples: tuple[str, ...] = ()
+    """Files of rewards seen: .npz (features, rewards) or .csv (names in the first line, the last one reward)."""
+    distribution: Literal["training", "other"] = "training"
+    """Where those samples come from: the training distribution, or any other one."""
+    demonstration: tuple[str, ...] = ()
+    """Files of demonstrations to follow: .npz (observations, and actions where B sees them)."""
+    environment: tuple[str, ...] = ()
+    """Gymnasium ids of environments like the agent's own, whose reward is seen by exploring again."""
+    budget: int = 10_000
+    """Steps to explore in each."""
+    z: tuple[str, ...] = ()
+    """Files that --save has written."""
+    save: Path | None = None
+    """Write z to this .json file, which names its agent."""
+    start: str | None = None
+    """Mazes: the cell x,y where the drawn trajectory starts (default: the first free cell)."""
+    figure: Path | None = None
+    """Write a picture of the answer to this PNG: values and a path in a maze, a rollout elsewhere."""
+    video: Path | None = None
+    """Write a film of a rollout to this GIF, where the world can be rendered."""
+    refine: int = 0
+    """Plan on top of the answer: so many steps of value iteration on kept transitions (categorical worlds)."""
+    improve: str | None = None
+    """Generalised policy improvement over so many z like those of training, or over "goals"."""
+    seed: int = 0
+    """Seed of the rollout, and of exploring."""
+
+    def run(self) -> None:
+        """Answer: what the agent made of the reward, how far to trust it, and on request a picture."""
+        agent = load(self.run_folder)
+        target = self._reward(agent)
+        improve = None if self.improve is None else _whole_number(self.improve)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            policy = agent.ask(target, self.refine, improve)
+        console = Console()
+        for warning in said:
+            console.print(f"Note: {warning.message}", highlight=False, soft_wrap=True, markup=False)
+        maze = maze_of(agent)
+        if maze is None:
+            size = policy.reward_scale * float(policy.z.norm())
+            console.print(
+                f"reward       {target}\n|z_R|        {size:.4g}", highlight=False, soft_wrap=True, markup=False
+            )
+            picture(agent, policy, target, self.figure, self.video, self.seed)
+        else:
+            if self.video:
+                raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
+            task = Task(str(target), target, _start_cell(self.start, maze), policy)
+            answer(agent, maze, [task], self.figure, console)
+        console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
+        if self.save is not None:
+            console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
+
+    def _reward(self, agent: Agent) -> Reward:
+        """The sum of what was given."""
+        explore = partial(agent.sample_rewards, budget=self.budget, seed=self.seed)
+        terms = [_weighted(text, _goal) for text in self.goal]
+        terms += [-_weighted(text, _goal, 0.5) for text in self.avoid]
+        terms += [reward_of(text) for text in self.reward]
+        terms += [_weighted(text, lambda name: read_samples(Path(name), self.distribution)) for text in self.samples]
+        terms += [_weighted(text, lambda name: read_demonstration(Path(name))) for text in self.demonstration]
+        terms += [_weighted(text, explore) for text in self.environment]
+        terms += [_weighted(text, lambda name: from_z(Path(name))) for text in self.z]
+        if not terms:
+            raise UserError(
+                "There is no reward to answer. Give one: --goal, --reward, --samples, --demonstration, --environment "
+                "or --z (anyreward ask --help)."
+            )
+        return sum(terms, start=Reward(()))
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{text!r} is not a list of numbers; write the features separated by commas, such as 9,9."
+        ) from None
+
+
+def _goal(text: str) -> Reward:
+    return goal(_numbers(text))
+
+
+def _weighted(text: str, make: Callable[[str], Reward], weight: float = 1.0) -> Reward:
+    """What ``make`` makes of TEXT or TEXT:WEIGHT; a colon before anything but a number belongs to the text."""
+    place, colon, given = text.rpartition(":")
+    if not colon:
+        return weight * make(text)
+    try:
+        size = float(given)
+    except ValueError:
+        return weight * make(text)
+    return size * make(place)
+
+
+def _whole_number(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:
+    """The (x, y) of --start, or of the first free cell."""
+    places = [(int(x), int(y)) for x, y in maze.coordinates[maze.free]]
+    given = places[0] if text is None else tuple(_numbers(text))
+    if given not in places:
+        raise UserError(
+            f"--start {text} is not a free cell of this maze; write x,y such as {places[0][0]},{places[0][1]}."
+        )
+    return int(given[0]), int(given[1])

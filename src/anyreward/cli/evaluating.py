@@ -1,0 +1,112 @@
+"""`anyreward evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from anyreward.acting.goals import goal_test_of
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.experiments.all_rewards import suite
+from anyreward.loading import load
+from anyreward.storage.files import write_json
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained agent: exactly where its world can be solved, else by playing for goals as the paper does."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The agent's folder."""
+    suite: Literal["goals", "all-rewards"] = "goals"
+    """goals: the paper's policy quality, or its success rate where goals are played. all-rewards, in finite worlds:
+    families of rewards, 0 = random, 1 = optimal."""
+    goals: int | None = None
+    """Where goals are played: how many random ones (default: all of the world's list, or 1,000)."""
+    rewards: int = 300
+    """Suite all-rewards: how many rewards a family (single goals: every state)."""
+    seed: int = 0
+    """Which rewards, or goals, starts and random actions."""
+    temperature: float = 0.0
+    """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
+    refine: int = 0
+    """Suite all-rewards: steps of value iteration on kept transitions, on top of each answer."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> None:
+        """Measure, print, write."""
+        agent = load(self.run_folder)
+        if self.suite == "all-rewards":
+            figures = self._all_rewards(agent)
+        elif agent.world_recipe is not None and agent.world().goal_test is not None:
+            figures = self._played_goals(agent)
+        else:
+            figures = self._goals(agent)
+        if self.json:
+            write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, **figures})
+
+    def _all_rewards(self, agent: Agent) -> dict[str, Any]:
+        if self.rewards < 1:
+            raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(f"--temperature is {self.temperature}; it must be 0 (greedy) or positive.")
+        table = Table(
+            title=f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy", title_justify="left"
+        )
+        for column in ("rewards", "mean", "median", "5th percentile", "worst", "number"):
+            table.add_column(column, justify="left" if column == "rewards" else "right")
+        figures: dict[str, Any] = {}
+        said = []
+        for name, scores in suite(agent, self.rewards, self.seed, self.temperature, self.refine).items():
+            row = scores.summary()
+            figures[name] = row
+            cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
+            table.add_row(name, *cells, f"{row['rewards']:,}")
+            if row["barely"]:
+                said.append(f"{name}: for {row['barely']} of them the optimum is barely better than random.")
+        Console().print(table)
+        if not agent.features.include_action:
+            said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
+        for line in said:
+            print(line)
+        how = {"seed": self.seed, "temperature": self.temperature, "refine": self.refine}
+        return {"suite": "all-rewards", **how, "families": figures}
+
+    def _played_goals(self, agent: Agent) -> dict[str, Any]:
+        test = goal_test_of(agent.world())
+        table = Table(title=f"{agent.world_name}: goals, {test.steps} steps each", title_justify="left")
+        for column in ("policy", "goals", "reached", "95% interval", "distance at the end"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        figures = {}
+        for name, epsilon in ((f"agent, epsilon {test.epsilon:g}", None), ("random", 1.0)):
+            row = agent.reach_goals(self.goals, self.seed, epsilon).summary()
+            figures[name] = row
+            low, high = row["success_interval"]
+            cells = (f"{row['goals']:,}", f"{row['success']:.3f}", f"{low:.3f} to {high:.3f}", f"{row['distance']:.3g}")
+            table.add_row(name, *cells)
+        Console().print(table)
+        return {"seed": self.seed, "goals": figures}
+
+    def _goals(self, agent: Agent) -> dict[str, Any]:
+        mdp = agent.exact_mdp()
+        table = Table(
+            title=f"{agent.world_name}: value / optimal value over {len(mdp.live)} goals", title_justify="left"
+        )
+        for column in ("policy", "mean", "5th percentile", "worst"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        figures = {}
+        for name, temperature in (("Boltzmann, temperature 1", 1.0), ("greedy", 0.0)):
+            ratio = agent.goal_quality(mdp, temperature).ratio
+            row = {"mean": ratio.mean(), "p5": np.percentile(ratio, 5), "worst": ratio.min()}
+            figures[name] = {key: float(value) for key, value in row.items()}
+            table.add_row(name, *(f"{value:.3f}" for value in row.values()))
+        Console().print(table)
+        return {"goals": figures}

@@ -1,0 +1,91 @@
+"""`anyreward bench`, `doctor` and `demo`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from anyreward.experiments.bench import PARTS, Part, run_bench
+from anyreward.experiments.demo import UPDATES, run_demo
+from anyreward.experiments.doctor import check_parts
+from anyreward.storage.files import write_json
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed on this machine, on the four rooms and on images; close other programs first."""
+
+    parts: tuple[Part, ...] = PARTS
+    """What to measure."""
+    dim: int = 100
+    """d of the timed updates."""
+    cycles: int = 50
+    """Cycles of 40 updates to time."""
+    plain: Path = Path("benchmarks/plain.py")
+    """The plain implementation that an epoch is compared with."""
+    compile: bool = True
+    """Time compiled updates too."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> None:
+        """Measure and print."""
+        show = partial(print, file=sys.stderr)
+        figures = run_bench(self.parts, self.dim, self.plain, show, self.cycles, self.compile)
+        table = Table(show_header=False, box=None)
+        for name, value in _rows(figures):
+            table.add_row(name, value)
+        Console().print(table)
+        if self.json:
+            write_json(self.json, figures)
+
+
+def _rows(figures: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
+    """Nested figures as lines of a table."""
+    for name, value in figures.items():
+        if isinstance(value, dict) and set(value) == {"median", "quartiles"}:
+            low, high = value["quartiles"]
+            yield f"{indent}{name}", f"{value['median']:.4g}  (quartiles {low:.4g} to {high:.4g})"
+        elif isinstance(value, dict):
+            yield f"{indent}{name}", ""
+            yield from _rows(value, indent + "  ")
+        else:
+            yield f"{indent}{name}", f"{value:,.4g}" if isinstance(value, float) else f"{value}"
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check which optional parts work here, by using them."""
+
+    def run(self) -> None:
+        """Try each part and say what is missing and how to get it."""
+        table = Table(title="anyreward doctor", title_justify="left")
+        for column in ("part", "works", "what was seen"):
+            table.add_column(column)
+        for name, works, seen in check_parts():
+            table.add_row(name, "yes" if works else "no", escape(seen))
+        Console().print(table)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train on the four rooms in about two minutes, then answer three rewards never seen."""
+
+    out: Path = Path("demo")
+    """Where the agent and the picture go."""
+    updates: int = UPDATES
+    """Gradient updates."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    def run(self) -> None:
+        """Run the demo."""
+        run_demo(self.out, self.updates, self.seed)

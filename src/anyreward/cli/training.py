@@ -1,0 +1,110 @@
+"""`anyreward train` and `anyreward continue`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from anyreward.errors import UserError
+from anyreward.experiments.sweep import train_seeds
+from anyreward.learning.presets import Settings
+from anyreward.training import resume, train
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learn a representation without reward, online in a world or offline from a dataset."""
+
+    source: tyro.conf.Positional[str]
+    """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
+    settings: tyro.conf.OmitArgPrefixes[Settings]
+    preset: Literal["fast", "paper"] = "fast"
+    """Where the settings below start from."""
+    out: Path | None = None
+    """The run folder (default: runs/SOURCE-PRESET-seedSEED)."""
+    overwrite: bool = False
+    """Replace an agent that is in the run folder already."""
+    tensorboard: bool = False
+    """Write TensorBoard events too; metrics.jsonl is always written."""
+    minutes: float | None = None
+    """Stop after so long, if not done before; `anyreward continue` goes on."""
+    seeds: tuple[int, ...] = ()
+    """Train with each of these seeds, in parallel processes, into folders of their own (instead of --seed)."""
+
+    def run(self) -> None:
+        """Train and say where the agent is."""
+        name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
+        slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        name = f"{slug}-{self.preset}-seed"
+        if self.seeds:
+            root = self.out / "seed" if self.out else Path("runs") / name
+            folders = {seed: Path(f"{root}{seed}") for seed in self.seeds}
+        else:
+            folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
+        try:
+            if self.seeds:
+                options: dict[str, Any] = {"tensorboard": self.tensorboard, "minutes": self.minutes}
+                train_seeds(self.source, self.settings, folders, self.overwrite, **options)
+            else:
+                out = folders[self.settings.seed]
+                train(
+                    self.source,
+                    settings=self.settings,
+                    out=out,
+                    overwrite=self.overwrite,
+                    tensorboard=self.tensorboard,
+                    minutes=self.minutes,
+                )
+        except KeyboardInterrupt:
+            raise _stopped(list(folders.values())) from None
+        print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Go on with a training that was stopped, or that shall learn for longer."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    updates: int | None = None
+    """How many updates in all (default: as many as the run was to have)."""
+    source: str | None = None
+    """Its dataset, where it learned from one."""
+    tensorboard: bool = False
+    """Write TensorBoard events too."""
+    minutes: float | None = None
+    """Stop after so long, if not done before."""
+    replay_size: int | None = None
+    """Transitions that the replay keeps, if not as many as before."""
+    replay_file: str | None = None
+    """Images only: where to keep frames, if not as before."""
+    threads: int | None = None
+    """CPU threads, if not as before."""
+
+    def run(self) -> None:
+        """Train on and say where the agent is."""
+        try:
+            given = {"replay_size": self.replay_size, "replay_file": self.replay_file, "threads": self.threads}
+            changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+            resume(
+                self.run_folder,
+                updates=self.updates,
+                source=self.source,
+                tensorboard=self.tensorboard,
+                minutes=self.minutes,
+                **changes,
+            )
+        except KeyboardInterrupt:
+            raise _stopped([self.run_folder]) from None
+        print("Agent:", self.run_folder)
+
+
+def _stopped(folders: Sequence[Path]) -> UserError:
+    kept = [str(folder) for folder in folders if (folder / "agent.json").exists()]
+    saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
+    again = f" To go on: anyreward continue {kept[0]}" if kept else ""
+    return UserError(f"Stopped; {saved}.{again}")
