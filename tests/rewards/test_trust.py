@@ -1,4 +1,9 @@
+"""How far answers can be trusted: every ingredient against exact figures, and the whole against true scores."""
+
 from __future__ import annotations
+
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,9 +11,13 @@ import torch
 
 import anyreward as ar
 from anyreward.learning.replay import Transitions
-from anyreward.rewards.inference import FeatureSample
-from anyreward.rewards.lookahead import LookaheadSample
-from anyreward.rewards.trust import consistent, represented
+from anyreward.rewards.inference import FeatureSample, Inferred
+from anyreward.rewards.smallworld import small_world
+from anyreward.rewards.trust import bellman_residual, conditioning, judge, represented, thin_rows, typicality
+from anyreward.training import split_off
+from tests.exact import GAMMA, exact_agent, garnet
+
+NOTHING = Inferred(torch.ones(3, dtype=torch.float64))
 
 
 def test_represented_is_the_r_squared_of_the_projection() -> None:
@@ -26,107 +35,196 @@ def test_represented_is_the_r_squared_of_the_projection() -> None:
     assert represented(np.zeros(50), sample) == 1.0
 
 
-def lookahead(Q: np.ndarray, mdp: ar.FiniteMDP, r: np.ndarray) -> float | None:
-    """`consistent` on every transition of an MDP, each as often as it is likely."""
-    return consistent(every_transition(mdp), torch.from_numpy(Q), torch.from_numpy(r[np.nonzero(mdp.P)[0]]), mdp.gamma)
-
-
-def every_transition(mdp: ar.FiniteMDP) -> LookaheadSample:
-    s, a, following = np.nonzero(mdp.P)
-    rows = Transitions(
+def every_transition(mdp: ar.FiniteMDP, times: int = 2_000) -> Transitions:
+    """Each transition about as often as it is likely, all actions alike."""
+    seen = np.round(times * mdp.P).astype(int)
+    s, a, following = (np.repeat(x, seen[np.nonzero(seen)]) for x in np.nonzero(seen))
+    return Transitions(
         torch.from_numpy(s[:, None]).float(),
         torch.from_numpy(a),
         torch.from_numpy(following[:, None]).float(),
         torch.zeros(len(s), dtype=torch.bool),
         torch.from_numpy(s[:, None]).float(),
     )
-    return LookaheadSample(rows, torch.from_numpy(100 * mdp.P[s, a, following]))
 
 
-def slippery(seed: int) -> ar.FiniteMDP:
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_small_world_of_all_transitions_is_the_world(seed: int) -> None:
+    mdp = garnet(seed=seed)
+    agent, rows = exact_agent(mdp), every_transition(mdp)
+    world = small_world(rows, agent.representation, torch.eye(6, dtype=torch.float64)[:2], GAMMA)
     rng = np.random.default_rng(seed)
-    return ar.FiniteMDP(rng.dirichlet(np.full(6, 0.3), size=(6, 3)), 0.9, np.arange(6))
+    assert world.near[:, :, 0].unique().numel() == 18  # every pair stands for itself
+    assert float(world.share[:, :, 0].min()) > 0.98
+    for _ in range(10):
+        r, actions = rng.standard_normal(6), rng.integers(3, size=6)
+        ends = world.weights.numpy()
+        values = [
+            mdp.policy_value(np.eye(3)[actions], r),
+            mdp.policy_value(np.full((6, 3), 1 / 3), r),
+            mdp.optimal_value(r),
+        ]
+        J, random, best = (ends @ V for V in values)
+        score, value = world.score(torch.from_numpy(actions), torch.from_numpy(r)[rows.features[:, 0].long()])
+        assert value == pytest.approx(J, abs=0.05 * np.abs(r).max())
+        assert score == pytest.approx(max(-1.0, (J - random) / (best - random)), abs=0.05)
+        paid = torch.from_numpy(r)[rows.features[:, 0].long()]
+        assert float(world.random_visits @ paid) == pytest.approx(random, abs=0.05 * np.abs(r).max())
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
-def test_consistent_is_one_for_the_optimal_q_and_falls_with_wrong_actions(stochastic: bool) -> None:
-    mdp = slippery(0) if stochastic else ar.finite_mdp(ar.open_world("four-rooms").make(), 0.9)
+def test_the_small_world_knows_that_episodes_end() -> None:
+    # state 1 ends the episode when action 1 is taken: for the reward 1 everywhere, action 0 is best
+    P = np.zeros((2, 2, 2))
+    P[:, 0, 1], P[0, 1, 1] = 1.0, 1.0
+    mdp = ar.FiniteMDP(P, GAMMA, np.arange(2))
+    agent = exact_agent(mdp)
+    s, a = np.repeat([0, 0, 1, 1], 300), np.tile(np.repeat([0, 1], 300), 2)
+    ends = torch.from_numpy((s == 1) & (a == 1))
+    rows = Transitions(
+        torch.from_numpy(s[:, None]).float(),
+        torch.from_numpy(a),
+        torch.ones(1_200, 1),
+        ends,
+        torch.from_numpy(s[:, None]).float(),
+    )
+    world = small_world(rows, agent.representation, torch.eye(2, dtype=torch.float64), GAMMA)
+    r = torch.ones(1_200, dtype=torch.float64)
+    stays, value = world.score(torch.zeros(1, dtype=torch.int64), r)
+    leaves, one = world.score(torch.ones(1, dtype=torch.int64), r)
+    assert (stays, value) == (pytest.approx(1.0), pytest.approx(10.0))
+    assert leaves < 0
+    assert one == pytest.approx(1.0, abs=0.05)
+
+
+def test_an_exact_q_has_no_bellman_residual() -> None:
+    mdp = ar.finite_mdp(ar.open_world("four-rooms").make(), 0.9)
     assert mdp is not None
     r = np.random.default_rng(0).standard_normal(mdp.states)
-    Q = mdp.q_value(mdp.optimal_value(r), r)
-    assert lookahead(Q, mdp, r) == pytest.approx(1.0)
-    wrong, some = Q.copy(), slice(0, mdp.states // 3)
-    wrong[some] = 2 * wrong[some].mean(1, keepdims=True) - wrong[some]  # the worst action looks best in a third
-    assert lookahead(wrong, mdp, r) < 0.9
+    rows = every_transition(mdp, 1)
+    Q = torch.from_numpy(mdp.q_value(mdp.optimal_value(r), r))
+    before, after = (x[:, 0].long() for x in (rows.observations, rows.next_observations))
+    paid = torch.from_numpy(r)[before]
+    assert bellman_residual(Q[before], Q[after], rows, paid, 0.9, 0.0) == pytest.approx(0, abs=1e-9)
+    spread = float(Q[before].gather(1, rows.actions[:, None]).std())
+    assert bellman_residual(Q[before] + 1, Q[after] + 1, rows, paid, 0.9, 0.0) == pytest.approx(0.1 / spread)
+    tau = 0.7
+    pi = np.full((mdp.states, 5), 0.2)
+    for _ in range(2_000):
+        soft = mdp.q_value(mdp.policy_value(pi, r), r)
+        pi = np.exp(soft / tau) / np.exp(soft / tau).sum(1, keepdims=True)
+    soft_Q = torch.from_numpy(soft)
+    assert bellman_residual(soft_Q[before], soft_Q[after], rows, paid, 0.9, tau) == pytest.approx(0, abs=1e-6)
 
 
-def test_consistent_weighs_outcomes_by_how_often_they_were_seen() -> None:
-    # one state, two actions: the first pays through a rare good outcome, the second a sure smaller one
-    P = np.zeros((3, 2, 3))
-    P[0, 0], P[0, 1] = [0.0, 0.1, 0.9], [0.0, 0.0, 1.0]
-    P[1:, :, 2] = 1.0
-    mdp = ar.FiniteMDP(P, 0.9, np.arange(3))
-    Q = np.array([[1.0, 0.0], [10.0, 10.0], [1.5, 1.5]])
-    # backups: 0.9 * (0.1 * 10 + 0.9 * 1.5) = 2.115 against 0.9 * 1.5: the first is better, and Q takes it
-    assert lookahead(Q, mdp, np.zeros(3)) == pytest.approx(1.0)
-    Q[1] = 0.0  # now 0.9 * 0.9 * 1.5 against 0.9 * 1.5: the second is better, and Q takes the first
-    assert lookahead(Q, mdp, np.zeros(3)) == pytest.approx(-1.0)
+def test_conditioning_by_hand() -> None:
+    rank, condition = conditioning(torch.diag(torch.tensor([4.0, 4.0, 1.0, 0.0], dtype=torch.float64)))
+    p = np.array([4, 4, 1]) / 9
+    assert rank == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+    assert condition == 4
+
+
+def test_typical_is_the_share_of_training_further_out() -> None:
+    training = torch.randn(5_000, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 1.0, 0.1])
+    assert typicality(torch.zeros(4), training) == 1.0
+    assert typicality(torch.tensor([0.0, 0.0, 0.0, 2.0]), training) < 0.001  # large where training never was
+    assert 0.05 < typicality(torch.tensor([1.0, 1.0, 1.0, 0.1]), training) < 0.95
+
+
+def test_thin_places() -> None:
+    rows = torch.arange(10)[:, None].float()
+    weights = torch.tensor([0.001] + [0.111] * 9, dtype=torch.float64)
+    sample = FeatureSample(rows, weights, torch.zeros(10, 2), torch.eye(2))
+    assert thin_rows(rows, sample, True).tolist() == [True] + [False] * 9
+    assert thin_rows(torch.tensor([[77.0]]), sample, True).tolist() == [True]
+    random = torch.Generator().manual_seed(0)
+    cloud = torch.randn(3_000, 2, generator=random)
+    numbers = FeatureSample(cloud, torch.full((3_000,), 1 / 3_000), torch.zeros(3_000, 2), torch.eye(2))
+    assert thin_rows(torch.tensor([[0.0, 0.0], [8.0, 0.0]]), numbers, False).tolist() == [False, True]
+
+
+def test_verdicts() -> None:
+    fine = (0.9, 0.1, 0.5, NOTHING)
+    assert judge(0.95, *fine)[0] == "good"
+    assert judge(0.8, *fine)[0] == "doubtful"
+    assert judge(0.3, *fine)[0] == "do not rely on it"
+    assert judge(None, *fine)[0] == "doubtful"
+    assert judge(None, 0.2, 0.1, 0.5, NOTHING)[0] == "do not rely on it"
+    assert judge(0.95, 0.9, 0.8, 0.5, NOTHING)[0] == "doubtful"
+    verdict, reasons = judge(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=3, of=3, error=1.0))
+    assert verdict == "doubtful"
+    assert "58%" in reasons[1]
+    assert judge(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=3, of=3, error=2.0))[0] == "do not rely on it"
+    assert judge(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=2, of=3))[0] == "doubtful"
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    ranks = [np.argsort(np.argsort(v)) for v in (x, y)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def test_what_is_predicted_is_what_comes() -> None:
+    """A half-trained agent, whose answers are good and bad: the ranks of predicted and true scores agree."""
+    agent = ar.train("four-rooms", dim=40, updates=600, seed=3, progress=False)
+    mdp, rng = agent.exact_mdp(), np.random.default_rng(0)
+    targets: list[ar.Reward] = []
+    for _ in range(20):
+        a, b, c = (tuple(agent.features.table[cell]) for cell in rng.choice(mdp.observations, 3, replace=False))
+        x, y, wide = rng.uniform(1, 9, 3)
+        targets += [
+            ar.goal(a),
+            ar.goal(a) - 0.5 * ar.goal(b) - 0.5 * ar.goal(c),
+            ar.reward(f"exp(-((x - {x:.3f}) ** 2 + (y - {y:.3f}) ** 2) / {wide:.3f})"),
+            ar.reward(f"sin({x:.3f} * x) * cos({wide:.3f} * y)"),
+        ]
+    policies = [agent.ask(target) for target in targets]
+    predicted = np.array([policy.trust.predicted for policy in policies])
+    true = agent.score(policies, mdp).normalised
+    assert np.ptp(true) > 0.5
+    assert rank_correlation(predicted, true) > 0.9
+    assert np.abs(predicted - true).mean() < 0.06
+    values = np.array([policy.trust.value for policy in policies])
+    assert np.corrcoef(values, agent.score(policies, mdp).value)[0, 1] > 0.95
+
+
+def test_a_report_reads_well_and_is_data(agent: ar.Agent) -> None:
+    trust = agent.ask(ar.goal(2, 8)).trust
+    lines = str(trust).splitlines()
+    assert lines[0].startswith(f"trust        {trust.verdict}: expected to earn")
+    assert [line.split()[0] for line in lines] == [
+        "trust", "predicted", "value", "represented", "consistent", "z", "Cov", "coverage",
+    ]  # fmt: skip
+    assert all(len(line) < 120 for line in lines)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen = agent.ask(ar.samples([[2, 8], [3, 8]] * 5, [1.0, 0.0] * 5)).trust
+    assert "samples      10, 5 that count" in str(seen)
 
 
 def test_unknown_where_it_cannot_be_known() -> None:
-    agent = ar.train("CartPole-v1", dim=4, hidden=8, batch_size=8, updates=40, progress=False)
+    agent = replace(ar.train("CartPole-v1", dim=4, hidden=8, batch_size=8, updates=40, progress=False), held_out=None)
     trust = agent.ask(ar.goal(0.0, 0.0, 0.0, 0.0)).trust
-    assert str(trust) == "unknown"
-    assert trust.score is None
-    dense = agent.ask(ar.reward(lambda g: g[:, 0])).trust
-    assert dense.consistent is None
-    assert dense.represented is not None
-    assert 0 <= dense.score <= 1
+    assert (trust.predicted, trust.value, trust.residual, trust.represented) == (None,) * 4
+    assert trust.verdict != "good"
+    assert "cannot be known here" in str(trust)
+    assert "too few held-out transitions" in trust.reasons[0]
 
 
-def test_backups_are_value_iteration() -> None:
-    mdp = slippery(1)
-    r = np.random.default_rng(1).standard_normal((4, mdp.states))
-    sample = every_transition(mdp)
-    rewards = torch.from_numpy(r[:, np.nonzero(mdp.P)[0]])
-    Q = torch.from_numpy(np.random.default_rng(2).standard_normal((4, mdp.states, mdp.actions)))
-    once = r[..., None] + mdp.gamma * np.einsum("sat,nt->nsa", mdp.P, Q.numpy().max(-1))
-    assert sample.backup(Q, rewards, mdp.gamma).numpy() == pytest.approx(once)
-    best = np.stack([mdp.q_value(mdp.optimal_value(row), row) for row in r])
-    assert sample.refine(Q, rewards, mdp.gamma, 300).numpy() == pytest.approx(best)
+def test_held_out_transitions_are_not_in_the_replay() -> None:
+    agent = ar.train("CartPole-v1", dim=4, hidden=8, batch_size=8, updates=40, progress=False)
+    assert agent.held_out is not None
+    assert 2_000 <= len(agent.held_out.actions) < 2_010  # a whole number of steps of all environments
+    learned = {row.tobytes() for row in agent.sample.rows.numpy()}
+    new = [row.tobytes() not in learned for row in agent.held_out.features.numpy()]
+    assert np.mean(new) > 0.99
 
 
-def test_what_was_never_seen_keeps_its_q() -> None:
-    mdp = slippery(1)
-    whole = every_transition(mdp)
-    kept = ~((whole.rows.observations[:, 0] == 2) & (whole.rows.actions == 1))
-    sample = LookaheadSample(whole.rows.at(kept.nonzero()[:, 0]), whole.counts[kept])
-    Q = torch.randn(mdp.states, mdp.actions, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    after = sample.backup(Q, torch.zeros(int(kept.sum()), dtype=torch.float64), mdp.gamma)
-    assert after[2, 1] == Q[2, 1]
-    assert (after != Q).sum() == Q.numel() - 1
-    elsewhere = torch.tensor([[3.0], [99.0]])
-    given = torch.zeros(2, mdp.actions)
-    assert torch.equal(sample.at(elsewhere, after, given), torch.stack([after[3], given[1].double()]))
-
-
-def test_a_refined_answer_is_optimal_and_says_so_of_itself() -> None:
-    agent = ar.train("four-rooms", dim=20, hidden=32, updates=200, steps_per_cycle=2_000, progress=False)
-    target = ar.goal(9, 9) - ar.goal(4, 2)
-    plain, refined = agent.ask(target), agent.ask(target, refine=1_500)
-    assert agent.score(target, refine=1_500).normalised[0] == pytest.approx(1.0, abs=1e-6)
-    assert agent.score(target).normalised[0] < 0.9
-    assert refined.trust.consistent == pytest.approx(1.0)
-    assert plain.trust.consistent is not None
-    assert plain.trust.consistent < 0.9
-    optimal = agent.exact_mdp().optimal_value(agent.reward_table(target, agent.exact_mdp()))
-    assert refined.value(agent.exact_mdp().observations) == pytest.approx(optimal, abs=1e-2)
-
-
-def test_refining_needs_transitions_and_a_number_of_steps() -> None:
-    numbers = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
-    with pytest.raises(ar.UserError, match="Ask without refine"):
-        numbers.ask(ar.reward(lambda g: g[:, 0]), refine=5)
-    cells = ar.train("four-rooms", dim=4, hidden=8, updates=40, progress=False)
-    with pytest.raises(ar.UserError, match="refine is -1"):
-        cells.ask(ar.goal(9, 9), refine=-1)
+def test_a_dataset_is_split() -> None:
+    rng = np.random.default_rng(0)
+    rows = every_transition(garnet(), 200)
+    n = len(rows.actions)
+    kept, unseen = split_off(rows, 1_000, seed=0)
+    assert unseen is not None
+    assert len(kept.actions) + len(unseen.actions) == n
+    assert len(unseen.actions) == min(n // 20, 1_000)
+    few = rows.at(torch.from_numpy(rng.integers(n, size=500)))
+    assert split_off(few, 1_000, seed=0)[1] is None

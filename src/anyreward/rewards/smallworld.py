@@ -134,7 +134,7 @@ def pair_codes(representation: Representation, observations: Tensor, Z: Tensor) 
         pieces = torch.split(observations, 2_048)
         F = torch.cat([representation.forward_map(piece, z.expand(len(piece), -1)).cpu() for piece in pieces])
         size = (F - F.mean((0, 1))).square().mean().sqrt().clamp(min=1e-12)
-        total = total + (F / size) @ torch.randn(F.shape[2], CODE, generator=random) / CODE**0.5
+        total = total + (F / size) @ torch.randn(F.shape[2], CODE, generator=random).to(F) / CODE**0.5
     return total
 
 

@@ -1,0 +1,146 @@
+"""Fine-tuning on the real reward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import anyreward as ar
+from anyreward.acting.finetune import Batch, Residual, q_learning_loss
+from tests.exact import TableEnv, exact_agent, garnet
+
+SHORT = {"steps": 300, "updates": 60, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def poor() -> ar.Agent:
+    """d is far too small for 68 cells."""
+    return ar.train("four-rooms", dim=5, updates=1_000, progress=False)
+
+
+class Table(nn.Module):
+    def __init__(self, rows: list[list[float]]) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.tensor(rows))
+
+    def forward(self, packed: torch.Tensor) -> torch.Tensor:
+        return self.rows[packed[:, 0].long()]
+
+
+def test_the_loss_by_hand() -> None:
+    q, target = Table([[1.0, 2.0], [0.0, 4.0]]), Table([[5.0, 6.0], [7.0, 8.0]])
+    batch = Batch(
+        observations=torch.tensor([[0.0], [0.0]]),
+        actions=torch.tensor([0, 1]),
+        next_observations=torch.tensor([[1.0], [1.0]]),
+        terminated=torch.tensor([False, True]),
+        rewards=torch.tensor([0.5, -1.0]),
+        base=torch.tensor([[10.0, 20.0], [10.0, 20.0]]),
+        next_base=torch.tensor([[30.0, 25.0], [30.0, 25.0]]),
+    )
+    # s': Q = 30 + 0, 25 + 4: the first is best, and worth 30 + 7 to the target; Q(s, .) = 11 and 22
+    errors = [11 - (0.5 + 0.9 * 37), 22 - (-1.0)]
+    loss = q_learning_loss(q, target, batch, gamma=0.9)
+    assert float(loss.detach()) == pytest.approx(0.5 * np.mean(np.square(errors)))
+    loss.backward()
+    assert q.rows.grad is not None
+    assert q.rows.grad.tolist() == [[pytest.approx(errors[0] / 2), pytest.approx(errors[1] / 2)], [0, 0]]
+    assert target.rows.grad is None
+
+
+def test_it_begins_at_zero(agent: ar.Agent) -> None:
+    q = Residual(agent.representation.observation_encoder, 5, unit=3.0)
+    assert not q(torch.tensor([[12.0], [24.0]])).any()
+
+
+def test_a_poor_representation_becomes_good(poor: ar.Agent) -> None:
+    """d = 5 in the four rooms: from far below to at least 0.98 of the optimum; the agent stays as it was."""
+    before = poor.fingerprint
+    target = ar.goal(9, 9)
+    plain = poor.ask(target)
+    tuned = poor.finetune(plain, reward=target, progress=False)
+    mdp = poor.exact_mdp()
+    assert poor.score(plain, mdp).ratio[0] < 0.6
+    assert poor.score(tuned, mdp).ratio[0] >= 0.98
+    del poor.__dict__["fingerprint"]
+    assert poor.fingerprint == before
+    assert tuned.trust.predicted is not None
+    assert tuned.trust.predicted > 0.95
+
+
+def test_offline_from_rewarded_transitions() -> None:
+    """Of an exact agent that was asked for the wrong reward, in a random MDP: to the optimum of the right one."""
+    mdp = garnet()
+    agent = exact_agent(mdp)
+    r = np.array([0.3, -1.0, 0.0, 2.0, 0.5, -0.2])
+    wrong = agent.ask(ar.goal(1))
+    rows = agent.held_out
+    assert rows is not None
+    s = rows.observations[:, 0].long().numpy()
+    given = ar.RewardedTransitions(s, rows.actions.numpy(), r[s], rows.next_observations[:, 0].long().numpy())
+    tuned = agent.finetune(wrong, given, updates=1_500, progress=False)
+    states = np.arange(6)
+    best, V = mdp.optimal_value(r), mdp.policy_value(tuned.probabilities(states), r)
+    assert mdp.policy_value(wrong.probabilities(states), r).mean() < 0.5 * best.mean()
+    assert V.mean() >= 0.98 * best.mean()
+    assert tuned.value(states) == pytest.approx(best, abs=0.15 * np.abs(best).max())
+
+
+def test_online_in_an_environment_of_ones_own() -> None:
+    mdp = garnet(seed=1)
+    agent, r = exact_agent(mdp), np.array([0.3, -1.0, 0.0, 2.0, 0.5, -0.2])
+    env = TableEnv(mdp, r)
+    tuned = agent.finetune(agent.ask(ar.goal(1)), env, steps=3_000, updates=1_500, progress=False)
+    V = mdp.policy_value(tuned.probabilities(np.arange(6)), r)
+    assert V.mean() >= 0.97 * mdp.optimal_value(r).mean()
+    env.reset()
+
+
+def test_saved_and_loaded(agent: ar.Agent, tmp_path: Path) -> None:
+    tuned = agent.finetune(agent.ask(ar.goal(2, 8)), reward=ar.goal(2, 8), **SHORT)
+    path = tuned.save(tmp_path / "tuned.json")
+    again = agent.load_policy(path)
+    cells = agent.exact_mdp().observations
+    assert again.q(cells) == pytest.approx(tuned.q(cells))
+    assert not np.allclose(agent.ask(ar.from_z(path)).q(cells), tuned.q(cells))  # z alone is the plain answer
+    (tmp_path / "tuned.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ar.UserError, match="missing, damaged or of another policy"):
+        agent.load_policy(path)
+
+
+def test_the_same_seed_tunes_the_same(agent: ar.Agent) -> None:
+    one, two = (agent.finetune(agent.ask(ar.goal(2, 8)), reward=ar.goal(2, 8), seed=3, **SHORT) for _ in range(2))
+    assert np.array_equal(one.q(np.arange(12, 20)), two.q(np.arange(12, 20)))
+
+
+def test_numbers_and_terminations() -> None:
+    agent = ar.train("CartPole-v1", dim=4, hidden=16, updates=40, progress=False)
+    tuned = agent.finetune(agent.ask(ar.reward("1")), "CartPole-v1", **SHORT)
+    assert tuned.act(gym.make("CartPole-v1").reset(seed=0)[0]) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"updates": 0}, "updates is 0"),
+        ({"epsilon": 2.0}, "epsilon is 2"),
+        ({"source": "CartPole-v1"}, "was trained on observations"),
+        ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0], [2, 3])}, "as many of everything"),
+        ({"source": ar.RewardedTransitions([1, 2], [0, 9], [0.0, 1.0], [2, 3])}, "between 0 and 4"),
+        ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0, np.nan], [2, 3])}, "transition 1 is nan"),
+    ],
+)
+def test_mistakes_are_named(agent: ar.Agent, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ar.UserError, match=message):
+        agent.finetune(agent.ask(ar.goal(2, 8)), **{"progress": False, **options})  # type: ignore[arg-type]
+
+
+def test_only_plain_answers_are_tuned(agent: ar.Agent) -> None:
+    with pytest.raises(ar.UserError, match="plain answer"):
+        agent.finetune(agent.ask(ar.goal(2, 8), refine=2), progress=False)
