@@ -1,7 +1,8 @@
 """How far `policy.trust` can be trusted: predicted against true scores, over many rewards, mazes and training lengths.
 
-python benchmarks/trust.py train       # 24 agents: 4 mazes, 500 to 20,000 updates, d = 20 and 100; two processes: 20 minutes
-python benchmarks/trust.py measure     # asks each for 15 kinds of rewards, compares with the exact optimum: 10 minutes
+python benchmarks/trust.py train       # 24 agents: 4 mazes, 500 to 20,000 updates, d = 20 and 100: 15 minutes
+python benchmarks/trust.py measure     # asks each for 14 kinds of rewards, compares with the exact optimum: 10 minutes
+python benchmarks/trust.py continuous  # the continuous maze: three agents, against a fine grid of its dynamics
 python benchmarks/trust.py draw        # only prints the tables and draws, from the committed results
 """
 
@@ -23,7 +24,10 @@ import anyreward as ar
 from anyreward.acting.evaluate import score_policies
 from anyreward.experiments.all_rewards import BARELY, FAMILIES, family_rewards
 from anyreward.figures.maze import pyplot
+from anyreward.rewards.expression import parse
+from anyreward.rewards.smallworld import SmallWorld
 from anyreward.storage.files import read_json, write_json
+from anyreward.worlds.continuous_maze import ACTION_NAMES, NOISE, plane
 
 RESULTS = Path(__file__).parent / "results" / "trust"
 RUNS = Path("runs") / "trust"
@@ -37,6 +41,9 @@ KINDS = (
     ("fast", 20_000, 100),
 )
 """preset, updates, d"""
+CONTINUOUS = (500, 2_000, 10_000)
+"""updates of the agents of the continuous maze"""
+INGREDIENTS = ("predicted", "represented", "residual", "typical", "thin", "error")
 EACH = 10
 """rewards of a kind"""
 Array = np.ndarray[Any, Any]
@@ -135,10 +142,7 @@ def measure(job: tuple[int, tuple[str, int, int], str]) -> list[dict[str, Any]]:
                 "barely": bool(scores.optimal[0] - scores.random[0] < BARELY * np.ptp(r) / (1 - mdp.gamma)),
                 "value": float(scores.value[0] / np.abs(r).max()),
                 "verdict": trust.verdict,
-                **{
-                    key: getattr(trust, key)
-                    for key in ("predicted", "represented", "residual", "typical", "thin", "error")
-                },
+                **{key: getattr(trust, key) for key in INGREDIENTS},
                 "predicted value": None if trust.value is None else trust.value / np.abs(r).max(),
             }
         )
@@ -166,9 +170,8 @@ def column(rows: list[dict[str, Any]], name: str) -> Array:
 
 def table(title: str, groups: dict[str, list[dict[str, Any]]]) -> None:
     """Rank correlation and error of the prediction, group by group."""
-    print(
-        f"\n| {title} | rewards | mean true score | rank correlation | mean absolute error |\n| --- | --- | --- | --- | --- |"
-    )
+    print(f"\n| {title} | rewards | mean true score | rank correlation | mean absolute error |")
+    print("| --- | --- | --- | --- | --- |")
     for name, rows in groups.items():
         p, y = column(rows, "predicted"), column(rows, "true")
         print(
@@ -202,29 +205,121 @@ def predictors(rows: list[dict[str, Any]]) -> None:
         print(f"| {name} | {rank_correlation(sign * column(rows, name), y):.2f} |")
 
 
+# The continuous maze, whose truth is that of a fine grid.
+
+
+def grid_world(gamma: float, step: float = 0.025, draws: int = 16) -> SmallWorld:
+    """The true dynamics on the points of a grid: some draws of the noise for every point and action.
+
+    Where a move ends between points, it is taken to one of the four around it, so that it is right on average.
+    """
+    rng, side = np.random.default_rng(0), round(1 / step) + 1
+    ticks = np.clip(np.arange(side) * step, 1e-4, 1 - 1e-4)
+    points = np.stack(np.meshgrid(ticks, ticks, indexing="ij"), -1).reshape(-1, 2)
+    M, A = len(points), len(ACTION_NAMES)
+    start, action = np.repeat(np.arange(M), A * draws), np.tile(np.repeat(np.arange(A), draws), M)
+    moved = plane().move(points[start], action, rng.normal(0, NOISE, (len(start), 2)))
+    place = np.clip(np.floor(moved / step + rng.random(moved.shape)), 0, side - 1).astype(np.int64)
+    pair = torch.arange(M * A)
+    return SmallWorld(
+        places=torch.from_numpy(points).float(),
+        weights=torch.full((M,), 1 / M, dtype=torch.float64),
+        pair=pair.repeat_interleave(draws),
+        times=torch.full((M * A,), float(draws), dtype=torch.float64),
+        end=torch.from_numpy(place @ np.array([side, 1])),
+        discount=torch.full((len(start),), gamma, dtype=torch.float64),
+        near=pair.view(M, A, 1),
+        share=torch.ones(M, A, 1, dtype=torch.float64),
+    )
+
+
+def square_rewards(rng: np.random.Generator, n: int) -> dict[str, list[str]]:
+    """Expressions over x and y, n of each kind."""
+
+    def bump(width: float, weight: float = 1.0) -> str:
+        x, y = rng.random(2)
+        return f"{weight:.3f} * exp(-((x - {x:.3f})**2 + (y - {y:.3f})**2) / {2 * width**2:.5f})"
+
+    def disc(width: float, weight: float = 1.0) -> str:
+        x, y = rng.random(2)
+        return f"{weight:.3f} * (hypot(x - {x:.3f}, y - {y:.3f}) < {width:.3f})"
+
+    def wave() -> str:
+        (a, b), c = rng.normal(0, 15, 2), rng.uniform(0, 6.3)
+        return f"cos({a:.2f} * x + {b:.2f} * y + {c:.2f})"
+
+    return {
+        "disc": [disc(rng.uniform(0.04, 0.12)) for _ in range(n)],
+        "bump": [bump(rng.uniform(0.05, 0.25)) for _ in range(n)],
+        "linear": ["{:.3f} * x + {:.3f} * y".format(*rng.standard_normal(2)) for _ in range(n)],
+        "four discs": [" + ".join(disc(0.07, rng.uniform(0.2, 1)) for _ in range(4)) for _ in range(n)],
+        "disc, five to avoid": [" + ".join(disc(0.1, w) for w in (1, -0.5, -0.5, -0.5, -0.5, -0.5)) for _ in range(n)],
+        "nine bumps": [" + ".join(bump(0.1, rng.standard_normal()) for _ in range(9)) for _ in range(n)],
+        "waves": [" + ".join(wave() for _ in range(12)) for _ in range(n)],
+    }
+
+
+def continuous(seed: int = 0, each: int = 8) -> None:
+    """Predicted against true scores in the continuous maze."""
+    answers = []
+    for updates in CONTINUOUS:
+        out = RUNS / f"continuous-maze-fast-{updates}-seed{seed}"
+        if not (out / "agent.json").exists():
+            ar.train("continuous-maze", updates=updates, seed=seed, compile=True).save(out)
+        agent = ar.load(out)
+        truth = grid_world(agent.settings.gamma)
+        places = agent.features.readable(truth.places.numpy())
+        for name, texts in square_rewards(np.random.default_rng(seed), each).items():
+            for text in texts:
+                policy = agent.ask(ar.reward(text))
+                r = torch.from_numpy(parse(text)({"x": places[:, 0], "y": places[:, 1]}))
+                paid = r.repeat_interleave(len(truth.end) // len(places))
+                true, value = truth.score(policy.preferences(truth.places).argmax(1), paid)
+                trust = policy.trust
+                answers.append(
+                    {
+                        "maze": "continuous-maze",
+                        "preset": "fast",
+                        "updates": updates,
+                        "dim": agent.settings.dim,
+                        "seed": seed,
+                        "rewards": name,
+                        "true": true,
+                        "barely": False,
+                        "value": value,
+                        "verdict": trust.verdict,
+                        **{key: getattr(trust, key) for key in INGREDIENTS},
+                        "predicted value": trust.value,
+                    }
+                )
+        print(f"{updates:,} updates: {len(answers)} answers", flush=True)
+    write_json(RESULTS / "continuous.json", {"seed": seed, "answers": answers})
+    report("continuous")
+
+
 def report(name: str = "mazes") -> None:
     """All tables and the picture of docs/trust.md."""
     every = read_json(RESULTS / f"{name}.json")["answers"]
     rows = [r for r in every if not r["barely"]]
-    print(f"{len(rows):,} answers ({len(every) - len(rows)} left out: their optimum is barely better than random)")
+    print(f"\n{name}: {len(rows):,} answers; {len(every) - len(rows)} left out: their optimum is close to random")
     exact, noisy = ([r for r in rows if r["rewards"].endswith("samples") is s] for s in (False, True))
-    table("all", {"rewards in full": exact, "from noisy samples": noisy})
+    table("all", {"rewards in full": exact} | ({"from noisy samples": noisy} if noisy else {}))
     table("maze", grouped(exact, lambda r: str(r["maze"])))
     table("training", grouped(exact, lambda r: f"{r['preset']}, {r['updates']:,} updates, d = {r['dim']}"))
     table("kind of reward", grouped(exact, lambda r: str(r["rewards"])))
     predictors(exact)
     verdicts(exact)
     verdicts(noisy)
-    draw(exact)
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
     """Predicted against true scores, a panel a maze."""
     plt = pyplot()
-    figure, axes = plt.subplots(1, len(MAZES), figsize=(3.2 * len(MAZES), 3.9), layout="constrained", sharey=True)
+    mazes = grouped(rows, lambda r: str(r["maze"]))
+    figure, axes = plt.subplots(1, len(mazes), figsize=(2.9 * len(mazes), 3.7), layout="constrained", sharey=True)
     colours = {"good": "#009e73", "doubtful": "#e69f00", "do not rely on it": "#0072b2"}
     markers = {"good": "o", "doubtful": "s", "do not rely on it": "^"}
-    for axis, (maze, mine) in zip(axes, grouped(rows, lambda r: str(r["maze"])).items(), strict=True):
+    for axis, (maze, mine) in zip(axes, mazes.items(), strict=True):
         for verdict, colour in colours.items():
             some = [r for r in mine if r["verdict"] == verdict]
             axis.plot(
@@ -252,13 +347,19 @@ def draw(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "measure", "draw"])
+    parser.add_argument("what", choices=["train", "measure", "continuous", "draw"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     jobs = list(itertools.product(arguments.seeds, KINDS, MAZES))
+    if arguments.what == "continuous":
+        return continuous(arguments.seeds[0])
     if arguments.what == "draw":
-        return report()
+        names = [name for name in ("mazes", "continuous") if (RESULTS / f"{name}.json").exists()]
+        for name in names:
+            report(name)
+        rows = [row for name in names for row in read_json(RESULTS / f"{name}.json")["answers"]]
+        return draw([row for row in rows if not row["barely"] and not row["rewards"].endswith("samples")])
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         if arguments.what == "train":
             for done, name in enumerate(pool.map(train, jobs), 1):
