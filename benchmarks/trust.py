@@ -202,7 +202,8 @@ def predictors(rows: list[dict[str, Any]]) -> None:
     print("\n| predictor | rank correlation |\n| --- | --- |")
     y = column(rows, "true")
     for name, sign in (("predicted", 1), ("residual", -1), ("represented", 1), ("typical", 1), ("thin", -1)):
-        print(f"| {name} | {rank_correlation(sign * column(rows, name), y):.2f} |")
+        x = sign * column(rows, name)
+        print(f"| {name} | {'the same for all' if np.ptp(x) == 0 else f'{rank_correlation(x, y):.2f}'} |")
 
 
 # The continuous maze, whose truth is that of a fine grid.

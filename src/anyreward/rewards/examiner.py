@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,6 +106,7 @@ class Examiner:
         if self.world is not None:
             predicted, value = self.world.score(preferences(self.world.places).argmax(1), r)
             value *= scale
+            predicted /= math.sqrt(1 + relative_error(found) ** 2)  # the cosine expected of z with the true one
         typical = typicality(z, self._training_z)
         thin = self._thin_share(target, values, points)
         verdict, reasons = judge(predicted, share, thin, typical, found)

@@ -114,7 +114,8 @@ def regression_z(m: Moments, white: Whitening) -> Estimate:
     freedom = float((s * shrunk).sum())
     noise = left * n / max(n - freedom, 1.0)
     out = white.back @ V  # (d, k)
-    error = (noise / n * (s * shrunk.square()) * out.square().sum(0)).sum().sqrt()
+    # with a ridge, that of the Bayesian whose prior it is: what was not seen is uncertain, not known to be zero
+    error = (noise / n * shrunk * out.square().sum(0)).sum().sqrt()
     return Estimate(out @ (b * shrunk), float(error), seen, k, ridge)
 
 

@@ -26,7 +26,7 @@ THIN_SHARE = 0.1
 """Among categories, data is thin where it is less than this share of an even spread."""
 MOST_THIN = 0.5
 """Share of the reward that may lie where data is thin before that makes an answer doubtful."""
-DOUBTFUL_ERROR, LARGEST_ERROR = 0.3, 1.0
+DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
 """Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
 RARE = 0.01
 """A z is outside the range of training if no more than this share of training's z are further out."""
@@ -40,7 +40,7 @@ class Trust:
     reasons: tuple[str, ...]
     predicted: float | None
     """The score that is expected of the policy, 0 for random and 1 for optimal, from trying it out in a small world
-    made of held-out transitions."""
+    made of held-out transitions; where z was estimated, times the cosine that it should have with the true one."""
     value: float | None
     """What it earns there, discounted, in units of the reward: the mean over places."""
     represented: float | None
@@ -101,8 +101,8 @@ def judge(
             found.samples > 0 and found.seen < found.of,
             f"samples tell {found.seen} of {found.of} directions of B apart",
         ),
-        (1, _error(found) > DOUBTFUL_ERROR, f"the standard error of z is {_error(found):.0%} of it"),
-        (2, _error(found) > LARGEST_ERROR, "which is more than all of it"),
+        (1, relative_error(found) > DOUBTFUL_ERROR, f"the standard error of z is {relative_error(found):.0%} of it"),
+        (2, relative_error(found) > LARGEST_ERROR, "which is more than all of it"),
         (
             2,
             predicted is None and represented is not None and represented < 0.5,
@@ -116,14 +116,10 @@ def judge(
     return order[level], tuple(reasons)
 
 
-def _error(found: Inferred) -> float:
-    size = float(found.z.norm())
-    return found.error / size if size > 0 else 0.0
-
-
 def relative_error(found: Inferred) -> float:
     """The standard error of z, relative to its size."""
-    return _error(found)
+    size = float(found.z.norm())
+    return found.error / size if size > 0 else 0.0
 
 
 def represented(values: Array, sample: FeatureSample) -> float:
