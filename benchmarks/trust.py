@@ -13,6 +13,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,13 @@ def more_kinds(rng: np.random.Generator, mdp: ar.FiniteMDP, known: dict[str, Arr
     }
 
 
+def on_cells(agent: ar.Agent, mdp: ar.FiniteMDP) -> Callable[[Array, Array], Array]:
+    """What a reward (S,) on the cells of a maze pays for readable features (n, 2)."""
+    assert agent.features.table is not None
+    number = {tuple(place): i for i, place in enumerate(agent.features.table[mdp.observations].tolist())}
+    return lambda r, places: np.asarray(r[[number[tuple(place)] for place in places.tolist()]])
+
+
 def measure(job: tuple[int, tuple[str, int, int], str]) -> list[dict[str, Any]]:
     """Predicted and true scores of one agent's answers."""
     torch.set_num_threads(1)
@@ -105,20 +113,15 @@ def measure(job: tuple[int, tuple[str, int, int], str]) -> list[dict[str, Any]]:
         if name != "states and actions"
     }
     families |= more_kinds(rng, mdp, families)
-    assert agent.features.table is not None
-    number = {tuple(place): i for i, place in enumerate(agent.features.table[mdp.observations].tolist())}
-
-    def of_table(r: Array) -> ar.Reward:
-        return ar.reward(lambda g: r[[number[tuple(place)] for place in g.tolist()]], "table")
+    pays = on_cells(agent, mdp)
 
     def sampled(r: Array, n: int) -> ar.Reward:
         """Noisy samples of it from the training distribution."""
         rows = torch.multinomial(agent.sample.weights, n, True, generator=torch.Generator().manual_seed(n)).numpy()
         places = agent.features.readable(agent.sample.rows.numpy())[rows]
-        seen = r[[number[tuple(place)] for place in places.tolist()]]
-        return ar.samples(places, seen + 0.5 * r.std() * rng.standard_normal(n))
+        return ar.samples(places, pays(r, places) + 0.5 * r.std() * rng.standard_normal(n))
 
-    questions = [(name, r, of_table(r)) for name, rows in families.items() for r in rows]
+    questions = [(name, r, ar.reward(partial(pays, r), "table")) for name, rows in families.items() for r in rows]
     for n in (50, 500):
         some = [rng.integers(EACH) for _ in families]
         questions += [

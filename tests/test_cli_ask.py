@@ -40,9 +40,8 @@ def test_every_form(capsys: pytest.CaptureFixture[str], agent: ar.Agent) -> None
     places = agent.features.readable(agent.sample.rows.numpy())
     r = np.sin(places[:, 0])
     np.savez("seen.npz", features=np.tile(places, (3, 1)), rewards=np.tile(r, 3))
-    Path("seen.csv").write_text(
-        "x,y,reward\n" + "\n".join(f"{x},{y},{v!r}" for (x, y), v in zip(places, r.tolist(), strict=True))
-    )
+    lines = [f"{y},{x},{v!r}" for (x, y), v in zip(places, r.tolist(), strict=True)]
+    Path("seen.csv").write_text("\n".join(["y,x,reward", *lines]))  # names say which is which
     np.savez("way.npz", observations=np.array([24, 25, 26]))
     seen = ar.samples(np.tile(places, (3, 1)), np.tile(r, 3))
     once = ar.samples(places, r, "other")
@@ -91,9 +90,16 @@ def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
         (["--reward", "speed > 1"], "x, y"),
         (["--reward", "log(x - 30)"], "is nan in row 0"),
         (["--samples", "nowhere.npz"], "There is no file nowhere.npz"),
-        (["--samples", "text.npz"], "is not an .npz file"),
+        (["--samples", "text.npz"], "is not a readable .npz"),
         (["--samples", "way.npz"], "it needs features, rewards"),
-        (["--samples", "bad.csv"], "ends in reward"),
+        (["--samples", "bad.csv"], "expected x, y in any order"),
+        (["--samples", "latin.csv"], "not text in UTF-8"),
+        (["--samples", "nothing.npz"], "is not a readable .npz"),
+        (["--samples", "array.npy"], "is not a readable .npz"),
+        (["--demonstration", "names.npz"], "expected numbers"),
+        (["--z", "number.json"], "not a list of numbers"),
+        (["--goal", "9,9", "--improve", "²"], "improve is '²'"),
+        (["--goal", "9,9", "--save", "run/agent.json"], "is no saved z"),
         (["--samples", "words.csv"], "not a number"),
         (["--samples", "empty.csv"], "has no samples"),
         (["--demonstration", "nowhere.npz"], "There is no file"),
@@ -112,6 +118,11 @@ def test_mistakes_get_one_message_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     Path("text.npz").write_text("hello")
+    Path("nothing.npz").touch()
+    np.save("array.npy", np.ones(3))
+    np.savez("names.npz", observations=np.array(["a", "b"]))
+    Path("latin.csv").write_bytes("größe,y,reward\n".encode("latin-1"))
+    Path("number.json").write_text('{"format": 1, "agent": "a", "reward": "r", "z_R": 5}')
     np.savez("way.npz", observations=np.array([24, 25, 26]))
     np.savez("far.npz", observations=np.array([24, 500]))
     Path("bad.csv").write_text("x,y\n1,2\n")

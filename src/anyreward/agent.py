@@ -32,14 +32,16 @@ from anyreward.rewards.examiner import Examiner
 from anyreward.rewards.inference import (
     Belief,
     FeatureSample,
-    Inferred,
+    belief,
     infer,
     known_size,
     reward_values,
+    sample_rows,
+    settled,
     warn_if_moot,
 )
 from anyreward.rewards.lookahead import LookaheadSample
-from anyreward.rewards.reward import Reward, TaskVector, from_z, read_task
+from anyreward.rewards.reward import Demonstration, Reward, TaskVector, from_z, read_task
 from anyreward.rewards.trust import Trust
 from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
@@ -75,7 +77,7 @@ class Agent:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over all tensors: equal for agents that answer equally."""
+        """SHA-256 over all that is saved but the settings: equal for agents that answer equally."""
         return sha256(self._serialised())
 
     def ask(self, target: Reward, refine: int = 0, improve: int | str | Array | None = None) -> Policy:
@@ -100,8 +102,9 @@ class Agent:
                     f"This z ({term}) belongs to the agent {str(term.agent)[:12]}..., and this agent is "
                     f"{self.fingerprint[:12]}...: another agent's z means nothing to it. Ask for the reward again."
                 )
+        if self.action_start:  # given as the environment counts them
+            target = _from_zero(target, self.action_start)
         found = infer(target, self.sample, self.features, self.representation)
-        belief = Belief(found, self.sample, self.features, self.representation)
         z, scale = self._at_known_size(found.z)
         warn_if_moot(target, found, self._may_end)
         policy = Policy(
@@ -111,8 +114,9 @@ class Agent:
             target=target,
             z=z,
             reward_scale=scale,
-            judge=lambda policy: self._trust(policy, belief.found),
-            revise=lambda phi, rewards: self._at_known_size(belief.observe(phi, rewards)),
+            belief=belief(found),
+            judge=self._trust,
+            revise=self._revise,
             agent=self.fingerprint,
         )
         corrections: list[Correction] = []
@@ -174,14 +178,20 @@ class Agent:
         Args:
             policy: the answer to begin with; a new one is returned.
             source: an environment to learn in online, the agent's own world if none is given, or rewarded transitions.
-            reward: what to learn for, if not what the source pays.
+            reward: what to learn for, if not what the source pays; without a source, what the policy was asked for.
             options: ``steps`` in the environment, gradient ``updates``, ``batch_size``, ``learning_rate``, ``epsilon``
                 of acting, ``seed``, ``progress``.
         """
-        paid = None if reward is None else lambda rows: self._values(reward, rows.features)
-        return finetune(
+        if policy.agent != self.fingerprint:
+            raise UserError("This policy is another agent's; fine-tune it with that one.")
+        if source is None and reward is None:
+            reward = policy.target
+        known = None if reward is None else settled(reward, self.sample, self.features, self.representation)
+        paid = None if known is None else lambda rows: self._values(known, rows.features)
+        tuned = finetune(
             policy, self.world() if source is None else source, gamma=self.settings.gamma, rewards=paid, **options
         )
+        return tuned if reward is None else replace(tuned, target=reward)
 
     def load_policy(self, path: str | Path) -> Policy:
         """The policy that `Policy.save` wrote, with what fine-tuning had learned."""
@@ -194,7 +204,8 @@ class Agent:
         content = beside.read_bytes() if beside.is_file() else b""
         if sha256(content) != data["tuned_sha256"]:
             raise UserError(f"{beside} does not match {path.name}: it is missing, damaged or of another policy.")
-        tuned = Residual(self.representation.observation_encoder, self.features.actions)
+        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+            tuned = Residual(self.representation.observation_encoder, self.features.actions)
         tuned.load_state_dict(load_tensors(content))
         return replace(policy, tuned=tuned.requires_grad_(False), reward_scale=data["scale"])
 
@@ -231,11 +242,16 @@ class Agent:
     def _examiner(self) -> Examiner:
         return Examiner(self.sample, self.features, self.representation, self.settings, self.held_out)
 
-    def _trust(self, policy: Policy, found: Inferred) -> Trust:
+    def _revise(self, old: Belief, phi: Array, rewards: Array) -> tuple[Belief, Tensor, float]:
+        rows = sample_rows(phi, self.features, self.representation)
+        new = old.after(rows, rewards, self.sample, self.representation) if len(rewards) else old
+        return new, *self._at_known_size(new.found.z)
+
+    def _trust(self, policy: Policy) -> Trust:
         plain = not policy.corrections and policy.tuned is None
         temperature = self.settings.temperature if plain else 0.0  # corrected Q are those of the greedy policy
         return self._examiner.trust(
-            policy.target, found, policy.z, policy.reward_scale, policy.preferences, temperature
+            policy.target, policy.belief.found, policy.z, policy.reward_scale, policy.preferences, temperature
         )
 
     def world(self) -> World:
@@ -276,6 +292,8 @@ class Agent:
         pi = []
         for answer in answers:
             if isinstance(answer, Policy):
+                if how:
+                    raise UserError(f"score() takes policies as they act; {', '.join(how)} is for rewards to ask.")
                 pi.append(answer.probabilities(mdp.observations))
                 continue
             Q = self.ask(answer, **how).preferences(self.packed_states(mdp))
@@ -364,3 +382,12 @@ def modules(representation: Representation) -> dict[str, torch.nn.Module]:
     """What of a representation is saved, by name."""
     r = representation
     return {"F": r.F, "B": r.B, "observation_encoder": r.observation_encoder, "feature_encoder": r.feature_encoder}
+
+
+def _from_zero(target: Reward, start: int) -> Reward:
+    """The same reward, with the actions of demonstrations counted from zero."""
+    terms = [
+        (w, replace(t, actions=t.actions - start) if isinstance(t, Demonstration) and t.actions is not None else t)
+        for w, t in target.terms
+    ]
+    return Reward(tuple(terms))

@@ -40,7 +40,7 @@ from anyreward.watching import evaluation, losses_only
 from anyreward.worlds.world import World, discrete_actions, open_world
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
-"""Transitions kept with the agent that training has not seen, at most; of a dataset, no more than a twentieth. Images
+"""Transitions kept with the agent that training has not seen, at most; of a dataset, no more than a tenth. Images
 are large, and among categories a small world of more of them costs no more."""
 CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "environments", "evaluate_every"}
 """Settings that may differ when a run goes on."""
@@ -246,7 +246,12 @@ def _run(
             if done > agent.updates and not isinstance(error, UserError):
                 finish(done)  # an interrupted run keeps what it has learned
             raise
-        return finish(done, gather())
+        try:
+            unseen = gather()
+        except BaseException:
+            finish(done)  # whatever happened to the environment, what was learned is kept
+            raise
+        return finish(done, unseen)
 
 
 @contextmanager
@@ -279,7 +284,7 @@ def _empty_replay(place: World | Dataset, agent: Agent, s: Settings) -> Replay:
         most, each = size, place.frames_per_step
     else:
         most = len(place.actions)
-        size = max(size, most)  # data that is given is used whole
+        size = max(size, most)  # data that is given is used, not replaced
     frames = None
     if image:
         each = each or image[0]
@@ -296,7 +301,7 @@ def _held_out(agent: Agent) -> int:
 def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
     """A dataset's transitions without some random ones, and those; none where there are few."""
     n = len(rows.actions)
-    held_out = min(n // 20, most)
+    held_out = min(n // 10, most)
     if held_out < 100:
         return rows, None
     order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))

@@ -14,7 +14,7 @@ import anyreward as ar
 from anyreward.acting.finetune import Batch, Residual, q_learning_loss
 from tests.exact import TableEnv, exact_agent, garnet
 
-SHORT = {"steps": 300, "updates": 60, "progress": False}
+SHORT = {"steps": 1_500, "updates": 60, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,11 @@ def test_saved_and_loaded(agent: ar.Agent, tmp_path: Path) -> None:
     (tmp_path / "tuned.safetensors").write_bytes(b"damaged")
     with pytest.raises(ar.UserError, match="missing, damaged or of another policy"):
         agent.load_policy(path)
+    with pytest.raises(ar.UserError, match="is not saved"):
+        agent.ask(ar.goal(2, 8), refine=2).save(tmp_path / "refined.json")
+    (tmp_path / "weights.safetensors").write_bytes(b"another's")
+    with pytest.raises(ar.UserError, match="belongs to something else"):
+        tuned.save(tmp_path / "weights.json")
 
 
 def test_the_same_seed_tunes_the_same(agent: ar.Agent) -> None:
@@ -134,11 +139,83 @@ def test_numbers_and_terminations() -> None:
         ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0], [2, 3])}, "as many of everything"),
         ({"source": ar.RewardedTransitions([1, 2], [0, 9], [0.0, 1.0], [2, 3])}, "between 0 and 4"),
         ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0, np.nan], [2, 3])}, "transition 1 is nan"),
+        ({"source": ar.RewardedTransitions([1, 2], [0, 1], [[0.0], [1.0]], [2, 3])}, r"each \(2,\)"),
     ],
 )
 def test_mistakes_are_named(agent: ar.Agent, options: dict[str, object], message: str) -> None:
     with pytest.raises(ar.UserError, match=message):
         agent.finetune(agent.ask(ar.goal(2, 8)), **{"progress": False, **options})  # type: ignore[arg-type]
+
+
+def test_what_was_asked_is_learned_for_unless_told_otherwise(agent: ar.Agent) -> None:
+    told, asked = (agent.finetune(agent.ask(ar.goal(2, 8)), reward=r, **SHORT) for r in (ar.goal(2, 8), None))
+    assert np.array_equal(told.q(np.arange(12, 20)), asked.q(np.arange(12, 20)))
+    with pytest.warns(UserWarning, match="nothing to learn"):
+        agent.finetune(agent.ask(ar.goal(2, 8)), "four-rooms", **SHORT)  # the world itself pays nothing
+    other = ar.train("four-rooms", dim=4, hidden=8, updates=40, progress=False)
+    with pytest.raises(ar.UserError, match="another agent's"):
+        other.finetune(agent.ask(ar.goal(2, 8)), **SHORT)
+
+
+class Paying(gym.Wrapper):
+    """The four rooms, where a cell pays what it is worth when it is left; episodes of seven steps."""
+
+    def __init__(self, r: np.ndarray) -> None:
+        super().__init__(gym.make("anyreward/FourRooms-v0", max_episode_steps=7))
+        self.r = r
+
+    def reset(self, **how: object) -> tuple[object, dict[str, object]]:
+        self.cell, info = self.env.reset(**how)
+        return self.cell, info
+
+    def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, object]]:
+        paid = float(self.r[self.cell])
+        self.cell, _, terminated, truncated, info = self.env.step(action)
+        return self.cell, paid, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode)[:2])
+def test_every_reward_stays_with_its_transition(agent: ar.Agent, mode: gym.vector.AutoresetMode) -> None:
+    """Also with many environments, whose steps do not fit the number asked for, in whatever way they reset."""
+    r = np.random.default_rng(0).standard_normal(121)
+    env = gym.vector.SyncVectorEnv([lambda: Paying(r)] * 37, autoreset_mode=mode)
+    tuned = agent.finetune(agent.ask(ar.goal(2, 8)), env, steps=60, updates=30, progress=False)
+    seen = tuned.target.terms[0][1]
+    cells = seen.features[:, 1] * 11 + seen.features[:, 0]
+    assert len(cells) >= 60
+    assert seen.rewards == pytest.approx(r[cells.astype(int)], rel=1e-5)
+    env.close()
+
+
+class Screen(gym.Env):
+    """Four grey frames; episodes end after ten steps."""
+
+    observation_space = gym.spaces.Box(0, 255, (4, 40, 40), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict[str, object]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._see(), {}
+
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        self.t += 1
+        return self._see(), float(self.t), self.t >= 10, False, {}
+
+    def _see(self) -> np.ndarray:
+        return np.full((4, 40, 40), self.np_random.integers(256), dtype=np.uint8)
+
+
+def test_images() -> None:
+    small = {"dim": 4, "hidden": 8, "batch_size": 8, "updates": 40, "progress": False}
+    agent = ar.train(Screen(), features=lambda o: o[:, 0, 0, :1] / 255.0, **small)
+    policy = agent.ask(ar.reward(lambda g: g[:, 0]))
+    tuned = agent.finetune(policy, Screen(), steps=150, updates=5, progress=False)
+    black = np.zeros((4, 40, 40), dtype=np.uint8)
+    assert tuned.q(black).shape == (2,)
+    assert not np.allclose(tuned.q(black), policy.q(black))
+    assert tuned.trust.predicted is None  # too few held-out images
+    assert "too few" in str(tuned.trust)
 
 
 def test_only_plain_answers_are_tuned(agent: ar.Agent) -> None:

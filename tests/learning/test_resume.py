@@ -196,3 +196,22 @@ def test_a_long_run_saves_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(training, "learn", looking)
     ar.train("four-rooms", out=tmp_path, **SMALL)
     assert seen == [40, 80, 120, 160]
+
+
+def test_an_environment_that_breaks_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When transitions are gathered to judge answers by, all is learned already."""
+    from anyreward.learning.collect import Collector
+
+    collect = Collector.collect
+
+    def break_late(self: Collector, steps: int, *how: object) -> object:
+        if steps > 1_000:
+            raise RuntimeError("the simulator is gone")
+        return collect(self, steps, *how)
+
+    monkeypatch.setattr(Collector, "collect", break_late)
+    with pytest.raises(RuntimeError, match="simulator is gone"):
+        ar.train("four-rooms", out=tmp_path, dim=4, hidden=8, updates=80, progress=False)
+    saved = ar.load(tmp_path)
+    assert saved.updates == 80
+    assert saved.held_out is None

@@ -152,11 +152,11 @@ def test_standard_errors_are_those_of_many_repetitions() -> None:
     rng = np.random.default_rng(0)
     B = torch.from_numpy(rng.standard_normal((4_000, 3)))
     white = whitening(B.T @ B / 4_000)
-    for way, r in ((mean_z, B[:, 0] ** 2), (lambda m: regression_z(m, white), B[:, 0])):
+    for way, r in ((mean_z, B[:, 0] ** 2), (regression_z, B[:, 0])):
         zs, errors = [], []
         for _ in range(300):
             rows = rng.choice(4_000, size=200)
-            estimate = way(moments(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))))
+            estimate = way(moments(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))), white)
             zs.append(estimate.z)
             errors.append(estimate.error)
         spread = float(torch.stack(zs).var(0).sum().sqrt())
@@ -274,7 +274,7 @@ def test_a_function_of_actions_needs_an_agent_that_sees_them(agent: ar.Agent) ->
 
 
 def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
-    agent = ar.train("continuous-maze", dim=6, hidden=8, updates=40, environments=2, progress=False)
+    agent = ar.train("continuous-maze", dim=6, hidden=8, updates=40, warmup_steps=2_000, progress=False)
     place = np.array([0.25, 0.5], dtype=np.float32)
     assert torch.allclose(agent.ask(ar.goal(0.25, 0.5)).z, agent.ask(ar.goal(state=place)).z)
     trust = agent.ask(ar.goal(0.25, 0.5)).trust
@@ -292,6 +292,39 @@ def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
         agent.ask(ar.demonstration(place))
     with pytest.raises(ar.UserError, match="in row 1"):
         agent.ask(ar.demonstration(np.array([[0.1, 0.1], [0.1, np.nan]], dtype=np.float32)))
+
+
+def test_a_point_among_numbers_pays_nowhere() -> None:
+    agent = ar.train("continuous-maze", dim=6, hidden=8, updates=40, environments=2, progress=False)
+    policy = agent.ask(ar.goal(0.25, 0.5))
+    for count in (lambda: agent.play(policy, ar.goal(0.25, 0.5)), lambda: agent.finetune(policy, progress=False)):
+        with pytest.raises(ar.UserError, match="a single point among numbers"):
+            count()
+    near = agent.play(policy, ar.reward("hypot(x - 0.25, y - 0.5) < 0.3"), episodes=3)
+    assert near.totals.shape == (3,)
+    assert (near.totals == np.round(near.totals)).all()
+    for bad in (np.array([np.nan, 0.5], dtype=np.float32),):
+        with pytest.raises(ar.UserError, match="not finite"):
+            agent.ask(ar.goal(state=bad))
+    with pytest.raises(ar.UserError, match="not finite"), np.errstate(over="ignore"):
+        agent.ask(ar.goal(1e300, 0))
+    with pytest.warns(UserWarning, match="2 of 3 rows lie where training never was"):
+        agent.ask(ar.demonstration(np.array([[0.5, 0.5], [4, 4], [5, 5]], dtype=np.float32)))
+
+
+def test_what_cancels_leaves_nothing(agent: ar.Agent) -> None:
+    places = agent.features.readable(agent.sample.rows.numpy())
+    with pytest.warns(UserWarning, match="every policy is equally good"):
+        policy = agent.ask(ar.reward("1") - ar.goals(places))
+    assert policy.clueless
+
+
+def test_a_loaded_agent_still_knows_its_world(tmp_path: Path) -> None:
+    """Whose observations are bounded here and unbounded there."""
+    agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
+    again = ar.load(agent.save(tmp_path / "run"))
+    assert again.features.observation_space == agent.features.observation_space
+    assert str(again.sample_rewards("CartPole-v1", budget=20, progress=False)) == "20 samples"
 
 
 def test_a_small_model_learns_from_few_samples() -> None:
@@ -331,7 +364,10 @@ def test_moot_rewards_are_pointed_out(agent: ar.Agent) -> None:
         (lambda: ar.goals([[1, np.nan]]), "index"),
         (lambda: ar.goal([[1, 2], [3, 4]]), "use goals"),
         (lambda: ar.goal(1, state=3), "not both"),
-        (lambda: ar.demonstration([]), "no observations"),
+        (lambda: ar.demonstration([]), "got none"),
+        (lambda: ar.demonstration(3), "got none"),
+        (lambda: ar.demonstration([1, 2], [[1], [2]]), r"expected \(n,\)"),
+        (lambda: ar.samples([1, 2, 3, 4, 5, 6], [1, 2, 3]), "expected"),
         (lambda: ar.from_z([[1.0]]), "expected"),
         (lambda: ar.from_z([np.nan]), "index 0"),
         (lambda: ar.reward("x +"), r"\^"),
@@ -368,7 +404,7 @@ def test_asking_again_costs_a_matrix_vector_product() -> None:
 
 
 def test_gymnasium_ids_pay_their_own_reward() -> None:
-    agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
+    agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, warmup_steps=2_000, progress=False)
     target = agent.sample_rewards("CartPole-v1", budget=500, progress=False)
     assert str(target) == "500 samples"
     assert agent.ask(2 * target - ar.goal(0.0, 0.0, 0.0, 0.0)).trust.samples == 500

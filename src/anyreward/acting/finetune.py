@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learning_rate_factor
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.networks import Eyes, input_layer, mlp
+from anyreward.rewards.reward import samples
 from anyreward.worlds.spaces import pack_seen
 from anyreward.worlds.world import World, open_world
 
@@ -36,6 +39,8 @@ RETENTION = 0.9
 """of the target network, at each update"""
 ENVIRONMENTS = 10
 """Online: stepped together, unless each needs a process of its own."""
+ROWS_AT_ONCE = 4_096
+"""Rows that go through F together."""
 STEPS_AT_ONCE = 100
 """Online: transitions gathered between updates."""
 EXPLORE = 0.8
@@ -106,7 +111,8 @@ class Experience:
     def add(self, rows: Transitions, r: Tensor) -> None:
         """Append rows with their rewards (n,)."""
         self._replay.add(rows)
-        columns = (r, *(self._q(o).float() for o in (rows.observations, rows.next_observations)))
+        ends = (torch.split(o, ROWS_AT_ONCE) for o in (rows.observations, rows.next_observations))
+        columns = (r, *(torch.cat([self._q(piece).float() for piece in pieces]) for pieces in ends))
         self._beside = tuple(map(torch.cat, zip(self._beside, columns, strict=True))) if self._beside else columns
 
     def __len__(self) -> int:
@@ -120,9 +126,14 @@ class Experience:
 
     def unit(self, gamma: float) -> float:
         """The size of Q, which q_theta is learned in: its spread, or what the rewards could add up to."""
-        r, base, _ = self._beside
+        _, base, _ = self._beside
         spread = float(base.std()) if base.numel() > 1 else 0.0
-        return max(spread, float(r.square().mean().sqrt()) / (1 - gamma) / 10, 1e-6)
+        return max(spread, float(self.rewards.square().mean().sqrt()) / (1 - gamma) / 10) or 1.0
+
+    @property
+    def rewards(self) -> Tensor:
+        """(n,) in the units of z."""
+        return self._beside[0]
 
 
 def q_learning_loss(q: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
@@ -161,20 +172,22 @@ def finetune(
         raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; accepted: 0 to 1, and positive.")
     if policy.corrections or policy.tuned is not None:
         raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
-    offline = isinstance(source, RewardedTransitions)
-    most = len(source.actions) if isinstance(source, RewardedTransitions) else steps + STEPS_AT_ONCE
-    scale, experience, random = policy.reward_scale, Experience(policy, most), torch.Generator().manual_seed(seed)
+    scale, random = policy.reward_scale, torch.Generator().manual_seed(seed)
+    phi: list[Tensor] = []
 
     def remember(rows: Transitions, paid: Array) -> None:
         r = paid if rewards is None else rewards(rows)
+        phi.append(rows.features)
         bad = np.flatnonzero(~np.isfinite(r))
         if len(bad):
             raise UserError(f"The reward of transition {len(experience) + bad[0]} is {r[bad[0]]}; it must be finite.")
         experience.add(rows, torch.from_numpy(np.asarray(r, dtype=np.float64) / scale).float())
 
     with ExitStack() as stack:
+        collector = None
         if isinstance(source, RewardedTransitions):
-            remember(*_offline(policy, source))
+            rows, paid = _offline(policy, source)
+            experience = Experience(policy, len(paid))
         else:
             world = open_world(source)
             policy.features.check_fits(world.name, world.observation_space, world.action_space)
@@ -182,7 +195,9 @@ def finetune(
             if world.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
             collector = Collector(env, policy.features, seed)
-            remember(*collector.collect_rewarded(min(STEPS_AT_ONCE, steps)))
+            experience = Experience(policy, steps + 2 * (STEPS_AT_ONCE + env.num_envs))
+            rows, paid = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
+        remember(rows, paid)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             encoder, actions = policy.representation.observation_encoder, policy.representation.actions
@@ -192,7 +207,7 @@ def finetune(
         tuned = replace(policy, tuned=q, epsilon=0.0, temperature=0.0)
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
-            if not offline and len(experience) < min(steps, done * steps / (EXPLORE * updates)):
+            while collector is not None and len(experience) < min(steps, (done + 1) * steps / (EXPLORE * updates)):
                 remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
             loss = q_learning_loss(
                 q, target, experience.at(torch.randint(len(experience), (batch_size,), generator=random)), gamma
@@ -204,9 +219,18 @@ def finetune(
             with torch.no_grad():
                 torch._foreach_lerp_(list(target.parameters()), list(q.parameters()), 1 - RETENTION)
             if (done + 1) % 200 == 0 or done + 1 == updates:
-                bar.show(done + 1, f"Bellman error {float(loss.detach()) ** 0.5 * scale:.3g}")
+                error = (2 * float(loss.detach())) ** 0.5 * scale
+                if not math.isfinite(error):
+                    raise UserError("Fine-tuning diverged. Lower learning_rate.")
+                bar.show(done + 1, f"Bellman error {error:.3g}")
     q.requires_grad_(False)
-    return replace(tuned, epsilon=policy.epsilon, temperature=policy.temperature)
+    paid = scale * experience.rewards.double().numpy()
+    if not paid.any():
+        warnings.warn(
+            f"None of the {len(paid):,} rewards seen was other than zero: there was nothing to learn.", stacklevel=3
+        )
+    seen = samples(policy.features.readable(torch.cat(phi).numpy()), paid, "other")
+    return replace(tuned, target=seen, epsilon=policy.epsilon, temperature=policy.temperature)
 
 
 def _greedy(policy: Policy) -> GreedyActions:
@@ -224,12 +248,18 @@ def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, A
     before, after = (pack_seen(space, o) for o in (given.observations, given.next_observations))
     terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
     r = np.asarray(given.rewards, dtype=np.float64)
-    lengths = {"observations": len(before), "rewards": len(r), "next_observations": len(after)}
-    wrong = {name: length for name, length in lengths.items() if length != n} | (
-        {} if len(terminated) == n else {"terminated": len(terminated)}
-    )
+    shapes = {"observations": before.shape[:1], "next_observations": after.shape[:1], "actions": actions.shape}
+    shapes |= {"rewards": r.shape, "terminated": terminated.shape}
+    wrong = {name: shape for name, shape in shapes.items() if shape != (n,)}
     if n == 0 or wrong:
-        raise UserError(f"There are {n} actions, so as many of everything are needed; got {wrong or 'none'}.")
+        raise UserError(
+            f"There are {n} actions, so as many of everything are needed, each ({n},); got {wrong or 'none'}."
+        )
+    for name, rows_of in (("observations", before), ("next_observations", after)):
+        if not np.isfinite(rows_of).all():
+            raise UserError(
+                f"{name} hold NaN or infinity, first in row {int(np.argwhere(~np.isfinite(rows_of))[0][0])}."
+            )
     if ((actions < 0) | (actions >= features.actions)).any():
         raise UserError(
             f"Actions must lie between {policy.action_start} and {policy.action_start + features.actions - 1}."

@@ -27,7 +27,7 @@ def improvement(Z: Tensor) -> Correction:
 
     def best(policy: Policy, packed: Tensor, Q: Tensor) -> Tensor:
         F = policy.representation
-        for z in torch.split(Z, max(1, ROWS_AT_ONCE // max(len(packed), 1))):
+        for z in torch.split(Z.to(policy.z), max(1, ROWS_AT_ONCE // max(len(packed), 1))):
             m, n = len(z), len(packed)
             promised = F.forward_map(packed.repeat(m, 1), z.repeat_interleave(n, 0)).cpu() @ policy.z  # (m n, A)
             Q = torch.maximum(Q, promised.view(m, n, -1).amax(0).to(Q.dtype))
@@ -51,4 +51,4 @@ def other_z(improve: int | str | Array, sample: FeatureSample, s: Settings) -> T
                 f"improve is {improve!r}; accepted: a positive number of z' to draw, 'goals', or finite z' themselves, "
                 f"(m, {s.dim})."
             )
-    return (on_sphere(Z) if s.z_norm == "sphere" else Z).float()
+    return on_sphere(Z) if s.z_norm == "sphere" else Z

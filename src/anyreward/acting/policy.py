@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
-from anyreward.rewards.reward import TASK_FORMAT, Reward, sample_arrays
+from anyreward.rewards.inference import Belief
+from anyreward.rewards.reward import TASK_FORMAT, Reward, check_task_path, from_z, sample_arrays
 from anyreward.rewards.trust import Trust
 from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.worlds.spaces import as_batch, is_single, pack_seen
@@ -59,10 +60,12 @@ class Policy:
     """The reward that this answers."""
     z: Tensor
     reward_scale: float
+    belief: Belief
+    """What is known of the reward."""
     judge: Callable[[Policy], Trust]
     """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
-    revise: Callable[[Array, Array], tuple[Tensor, float]]
-    """z and its scale after more rewards (n,) were seen at features (n, k)."""
+    revise: Callable[[Belief, Array, Array], tuple[Belief, Tensor, float]]
+    """The belief, z and its scale after more rewards (n,) were seen at features (n, k)."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
     corrections: tuple[Correction, ...] = ()
@@ -150,23 +153,28 @@ class Policy:
         """
         if self.corrections or self.tuned is not None:
             raise UserError("observe() changes z, which an answer that was refined or tuned does not depend on alone.")
-        self.z, self.reward_scale = self.revise(*sample_arrays(features, rewards))
+        phi, r = sample_arrays(features, rewards)
+        self.belief, self.z, self.reward_scale = self.revise(self.belief, phi, r)
+        self.target = from_z(self.belief.found.z.numpy(), self.agent, "the rewards observed")
         self.__dict__.pop("trust", None)  # it was that of the z before
 
     def save(self, path: str | Path) -> Path:
         """Write z_R to a small JSON file that names its agent, and what fine-tuning learned to a file beside it.
 
-        `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the whole policy.
+        `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the policy, which acts greedily.
         """
-        path = Path(path)
-        if path.suffix != ".json":
-            raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
+        path = check_task_path(path)
+        if self.corrections:
+            raise UserError("What refine and improve do is not saved; save the plain answer, and ask again with them.")
+        beside = path.with_suffix(".safetensors")
+        if self.tuned is not None and beside.exists() and not path.exists():
+            raise UserError(f"{beside} exists and belongs to something else; choose another name.")
         z_R = (self.reward_scale * self.z.double()).tolist()
         data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.target), "z_R": z_R}
         files = {}
         if self.tuned is not None:
             weights = save_tensors({name: value.contiguous() for name, value in self.tuned.state_dict().items()})
-            files[path.with_suffix(".safetensors")] = weights
+            files[beside] = weights
             data |= {"tuned_sha256": sha256(weights), "scale": self.reward_scale}
         write_together({**files, path: as_json(data)})
         return path

@@ -18,7 +18,7 @@ from anyreward.experiments.demo import Task, answer, maze_of
 from anyreward.experiments.pictures import picture
 from anyreward.loading import load
 from anyreward.rewards.files import read_demonstration, read_samples
-from anyreward.rewards.reward import Reward, from_z, goal
+from anyreward.rewards.reward import Demonstration, Reward, Samples, TaskVector, check_task_path, from_z, goal
 from anyreward.rewards.reward import reward as reward_of
 from anyreward.worlds.maze import Maze
 
@@ -30,8 +30,8 @@ class Ask:
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     goal: tuple[str, ...] = ()
-    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). As with all forms of rewards here, append :2
-    to weigh one double."""
+    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). Append :2 to weigh one double, here and with
+    files and environments."""
     avoid: tuple[str, ...] = ()
     """Places to avoid, written like goals; each weighs -0.5 unless it says otherwise."""
     reward: tuple[str, ...] = ()
@@ -66,6 +66,12 @@ class Ask:
     def run(self) -> None:
         """Answer: what the agent made of the reward, how far to trust it, and on request a picture."""
         agent = load(self.run_folder)
+        maze = maze_of(agent)
+        if maze is not None and self.video:
+            raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
+        start = (0, 0) if maze is None else _start_cell(self.start, maze)
+        if self.save is not None:
+            check_task_path(self.save)
         target = self._reward(agent)
         improve = None if self.improve is None else _whole_number(self.improve)
         with warnings.catch_warnings(record=True) as said:
@@ -74,7 +80,6 @@ class Ask:
         console = Console()
         for warning in said:
             console.print(f"Note: {warning.message}", highlight=False, soft_wrap=True, markup=False)
-        maze = maze_of(agent)
         if maze is None:
             size = policy.reward_scale * float(policy.z.norm())
             console.print(
@@ -82,10 +87,9 @@ class Ask:
             )
             picture(agent, policy, target, self.figure, self.video, self.seed)
         else:
-            if self.video:
-                raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
-            task = Task(str(target), target, _start_cell(self.start, maze), policy)
-            answer(agent, maze, [task], self.figure, console)
+            answer(agent, maze, [Task(str(target), target, start, policy)], self.figure, console)
+            if any(isinstance(term, Samples | Demonstration | TaskVector) for _, term in target.terms):
+                console.print("Values are of the reward as B represents it; the true one is not known.", soft_wrap=True)
         console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
         if self.save is not None:
             console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
@@ -96,7 +100,10 @@ class Ask:
         terms = [_weighted(text, _goal) for text in self.goal]
         terms += [-_weighted(text, _goal, 0.5) for text in self.avoid]
         terms += [reward_of(text) for text in self.reward]
-        terms += [_weighted(text, lambda name: read_samples(Path(name), self.distribution)) for text in self.samples]
+        terms += [
+            _weighted(text, lambda name: read_samples(Path(name), agent.features.column_names, self.distribution))
+            for text in self.samples
+        ]
         terms += [_weighted(text, lambda name: read_demonstration(Path(name))) for text in self.demonstration]
         terms += [_weighted(text, explore) for text in self.environment]
         terms += [_weighted(text, lambda name: from_z(Path(name))) for text in self.z]
@@ -134,7 +141,10 @@ def _weighted(text: str, make: Callable[[str], Reward], weight: float = 1.0) -> 
 
 
 def _whole_number(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdigit() else text
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:

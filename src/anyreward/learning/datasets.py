@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -14,6 +13,7 @@ import torch
 from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
 from anyreward.representation.features import FeatureMap
+from anyreward.storage.files import read_arrays
 from anyreward.worlds.spaces import Space, pack_seen, take
 from anyreward.worlds.world import discrete_actions
 
@@ -80,11 +80,7 @@ def open_dataset(source: Dataset | str | Path) -> Dataset:
 def _read_npz(path: Path) -> Dataset:
     if not path.is_file():
         raise UserError(f"There is no dataset at {path}.")
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            data = {key: file[key] for key in file.files if key in KEYS}
-    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a readable .npz of plain arrays: {error}") from error
+    data = read_arrays(path, KEYS)
     missing = [key for key in ("observations", "actions", "next_observations") if key not in data]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(data))}. Keys:\n{NPZ_KEYS}")

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.worlds.spaces import Space, leaves, pack, seen_space
+from anyreward.worlds.spaces import Space, leaves, pack, same_kind, seen_space
 from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +65,7 @@ class FeatureMap:
     def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
         """Raise unless observations and actions are those of this agent's world."""
         actions = int(discrete_actions(action_space).n)
-        if self.observation_space != observation_space or self.actions != actions:
+        if not same_kind(self.observation_space, observation_space) or self.actions != actions:
             raise UserError(
                 f"This agent was trained on observations {self.observation_space} and {self.actions} actions; {name} "
                 f"has {observation_space} and {actions}."

@@ -22,11 +22,13 @@ from anyreward.rewards.inference import (
     goal_rows,
     known_size,
     reward_values,
+    settled,
     training_z,
 )
-from anyreward.rewards.reward import Goal, Reward, Samples
+from anyreward.rewards.reward import Goal, Reward, TaskVector
 from anyreward.rewards.smallworld import SmallWorld, small_world
 from anyreward.rewards.trust import (
+    LEAST_TRANSITIONS,
     Trust,
     bellman_residual,
     conditioning,
@@ -39,8 +41,6 @@ from anyreward.rewards.trust import (
 
 Array = np.ndarray[Any, Any]
 
-LEAST_TRANSITIONS = 1_000
-"""Held-out transitions below which a small world of them says little."""
 CODES = 4
 """z by which the small world's F tells what is alike."""
 TRAINING_Z = 2_000
@@ -93,9 +93,12 @@ class Examiner:
 
         ``temperature`` is that of the policy whose values they are; z * scale is z_R.
         """
+        share = found.explained
+        target = settled(target, self.sample, self.features, self.representation)
         points = [term for _, term in target.terms if isinstance(term, Goal)] if not self._categorical else []
         values = None if points else self._values(target, self.sample.rows)
-        share = None if values is None else represented(values, self.sample)
+        if values is not None and not any(isinstance(term, TaskVector) for _, term in target.terms):
+            share = represented(values, self.sample)
         predicted = value = residual = None
         if self.held_out is not None:
             r = torch.from_numpy(self.held_out_rewards(target)) / scale
@@ -103,13 +106,15 @@ class Examiner:
                 preferences(o).double() for o in (self.held_out.observations, self.held_out.next_observations)
             )
             residual = bellman_residual(before, after, self.held_out, r, self.settings.gamma, temperature)
-        if self.world is not None:
+        if self.world is not None and z.any():
             predicted, value = self.world.score(preferences(self.world.places).argmax(1), r)
             value *= scale
-            predicted /= math.sqrt(1 + relative_error(found) ** 2)  # the cosine expected of z with the true one
+            if predicted > 0:  # times the cosine expected of z with the true one
+                predicted /= math.sqrt(1 + relative_error(found) ** 2)
         typical = typicality(z, self._training_z)
-        thin = self._thin_share(target, values, points)
-        verdict, reasons = judge(predicted, share, thin, typical, found)
+        thin = self._thin_share(values, points)
+        transitions = 0 if self.held_out is None else len(self.held_out.actions)
+        verdict, reasons = judge(predicted, share, thin, typical, found, transitions)
         rank, condition = conditioning(self.sample.covariance)
         return Trust(
             verdict,
@@ -144,12 +149,11 @@ class Examiner:
     def _values(self, target: Reward, rows: Tensor) -> Array:
         return reward_values(target, rows, self.features, self.representation, self.sample)
 
-    def _thin_share(self, target: Reward, values: Array | None, points: list[Goal]) -> float | None:
+    def _thin_share(self, values: Array | None, points: list[Goal]) -> float | None:
         """E_rho[|r|; thin] / E_rho[|r|]; of goals among numbers, the share of those that lie so."""
         if points:
             rows = np.concatenate([goal_rows(term, self.features, self.representation) for term in points])
             return float(thin_rows(torch.from_numpy(rows), self.sample, False).double().mean())
         assert values is not None
         size = self.sample.weights * torch.from_numpy(np.abs(values))
-        known = any(not isinstance(term, Samples) for _, term in target.terms)
-        return float(size[self._thin].sum() / size.sum()) if known and float(size.sum()) > 0 else None
+        return float(size[self._thin].sum() / size.sum()) if float(size.sum()) > 0 else None

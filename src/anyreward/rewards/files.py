@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,31 +10,40 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.rewards.reward import Reward, demonstration, samples
+from anyreward.storage.files import read_arrays
 
 Array = np.ndarray[Any, Any]
 
 
-def read_samples(path: Path, distribution: Literal["training", "other"] = "training") -> Reward:
+def read_samples(path: Path, names: Sequence[str], distribution: Literal["training", "other"] = "training") -> Reward:
     """Samples from an .npz file with ``features`` (n, k) and ``rewards`` (n,), or a .csv whose last column is reward.
 
-    A .csv has a first line with the names of its columns.
+    A .csv has a first line with the names of its columns: those of the features, in any order, or f0, f1, ...
     """
     if path.suffix == ".csv":
         if not path.is_file():
             raise UserError(f"There is no file {path}.")
-        lines = path.read_text(encoding="utf-8").splitlines()
-        names = [name.strip() for name in lines[0].split(",")] if lines else []
-        if len(names) < 2 or names[-1] != "reward":
-            raise UserError(f"{path} must begin with a line of names that ends in reward, such as x,y,reward.")
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is not text in UTF-8; save it as such.") from None
+        header = [name.strip() for name in lines[0].split(",")] if lines else []
+        numbered = [f"f{i}" for i in range(len(header) - 1)]
+        if len(header) < 2 or header[-1] != "reward" or sorted(header[:-1]) not in (sorted(names), sorted(numbered)):
+            raise UserError(
+                f"{path} begins with the names {', '.join(header) or '(none)'}; expected {', '.join(names)} in any "
+                "order, or f0, f1, ..., and reward as the last."
+            )
         try:
             table = np.array([[float(cell) for cell in line.split(",")] for line in lines[1:] if line.strip()])
         except ValueError as error:
             raise UserError(
                 f"{path} holds something that is not a number, or lines of unequal length: {error}"
             ) from None
-        if table.ndim != 2 or table.shape[1] != len(names):
-            raise UserError(f"{path} has no samples with as many numbers as it has names ({', '.join(names)}).")
-        return samples(table[:, :-1], table[:, -1], distribution)
+        if table.ndim != 2 or table.shape[1] != len(header):
+            raise UserError(f"{path} has no samples with as many numbers as it has names ({', '.join(header)}).")
+        expected = list(names) if sorted(header[:-1]) == sorted(names) else numbered
+        return samples(table[:, [header.index(name) for name in expected]], table[:, -1], distribution)
     data = _read_npz(path, ("features", "rewards"))
     return samples(data["features"], data["rewards"], distribution)
 
@@ -46,14 +55,10 @@ def read_demonstration(path: Path) -> Reward:
 
 
 def _read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, Array]:
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            data = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise UserError(f"{path} is not an .npz file of arrays: {error}") from None
-    missing = [name for name in needed if name not in data]
-    if missing:
+    data = read_arrays(path)
+    if not set(needed) <= set(data):
         raise UserError(f"{path} holds {', '.join(data) or 'nothing'}; it needs {', '.join(needed)}.")
+    for name in needed:
+        if data[name].dtype.kind not in "biuf":
+            raise UserError(f"{name} of {path} has type {data[name].dtype}; expected numbers.")
     return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,11 +28,17 @@ from anyreward.rewards.regression import (
     warn_if_blind,
     whitening,
 )
-from anyreward.rewards.reward import Demonstration, Function, Goal, Reward, Samples, TaskVector
+from anyreward.rewards.reward import Demonstration, Function, Goal, Reward, Samples, TaskVector, Term
 from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack
 
 Array = np.ndarray[Any, Any]
 
+ROUNDING = 1e-6
+"""What is left of a z whose parts cancel, relative to them, for nothing but float32 in B."""
+FEW = 0.05
+"""Share of samples that may lie where training never was before it is worth a warning."""
+ROWS_AT_ONCE = 8_192
+"""Rows that go through B together."""
 ASK_SIZE = 0.7
 """The size of an asked z, in units of a typical goal's z. Below 1, greedy policies are steadier next to a goal, above,
 costs weigh more; docs/presets.md has the figures."""
@@ -78,7 +84,7 @@ def with_backward(
     representation: Representation, rows: Tensor, weights: Tensor, covariance: Tensor | None = None
 ) -> FeatureSample:
     """The sample with B computed from its rows, in pieces that fit in memory; Cov_rho B too unless it is known."""
-    B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, 8192)]).double()
+    B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, ROWS_AT_ONCE)]).double()
     return FeatureSample(rows, weights, B, (B * weights[:, None]).T @ B if covariance is None else covariance)
 
 
@@ -131,6 +137,13 @@ def packed_features(given: Array, features: FeatureMap, representation: Represen
             bad = column[wrong][0].tolist()
             raise UserError(f"{what}: {bad} is out of range; accepted: whole numbers from 0 to {top}.")
         start += leaf.packed
+    return _finite_rows(rows, what)
+
+
+def _finite_rows(rows: Array, what: Any) -> Array:
+    bad = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(bad):
+        raise UserError(f"{what}: row {bad[0]} of its features is {rows[bad[0]].tolist()}, which is not finite.")
     return rows
 
 
@@ -142,12 +155,13 @@ def goal_rows(target: Goal, features: FeatureMap, representation: Representation
     """(1, packed) the packed features of a goal; (A, packed) where B sees actions and the goal names none."""
     every = features.include_action
     if not target.at:
-        batch = as_batch(features.observation_space, target.state)
         if not is_single(features.observation_space, target.state):
             raise UserError("goal(state=...) takes one observation; add goals for more of them.")
+        batch = as_batch(features.observation_space, target.state)
         actions = np.arange(features.actions if every else 1)
         packed = pack_seen(features.observation_space, batch)
-        return np.concatenate([features.of(batch, packed, actions[i : i + 1]) for i in range(len(actions))])
+        rows = np.concatenate([features.of(batch, packed, actions[i : i + 1]) for i in range(len(actions))])
+        return _finite_rows(rows, target)
     given = np.asarray(target.at)[None]
     short = (len(features.column_names) - 1, representation.feature_encoder.packed - 1)
     if every and given.shape[1] in short and given.shape[1] > 0:
@@ -178,8 +192,10 @@ def demonstrated_rows(target: Demonstration, features: FeatureMap) -> Array:
         if ((actions < 0) | (actions >= features.actions)).any():
             raise UserError(f"The demonstration's actions must lie between 0 and {features.actions - 1}.")
         missing = np.zeros(len(packed) - len(actions), dtype=np.int64)
-        return features.of(observations, packed, np.concatenate([actions, missing]))[: len(actions)]
-    return features.of(observations, packed, np.zeros(len(packed), dtype=np.int64))
+        rows = features.of(observations, packed, np.concatenate([actions, missing]))[: len(actions)]
+    else:
+        rows = features.of(observations, packed, np.zeros(len(packed), dtype=np.int64))
+    return _finite_rows(rows, "The demonstration")
 
 
 def reward_values(
@@ -197,12 +213,29 @@ def reward_values(
         if isinstance(term, Function):
             values += weight * term(readable, features.column_names)
         elif isinstance(term, Goal):
-            values += weight * sum((rows.numpy() == row).all(1) for row in goal_rows(term, features, representation))
+            here = sum((rows.numpy() == row).all(1) for row in goal_rows(term, features, representation))
+            if len(rows) and not representation.feature_encoder.categorical and not np.any(here):
+                raise UserError(
+                    f"{term} is a single point among numbers, where no reward is ever seen. To fine-tune or to count, "
+                    "give it a size: anyreward.reward('hypot(x - 0.2, y - 0.5) < 0.05')."
+                )
+            values += weight * here
         else:
             B = representation.backward_map(rows).double() if B is None else B
             z = infer(Reward(((weight, term),)), sample, features, representation, quiet=True).z
             values += (B @ linear_reward(z, sample)).numpy()
     return values
+
+
+def settled(target: Reward, sample: FeatureSample, features: FeatureMap, representation: Representation) -> Reward:
+    """The same reward, with samples and demonstrations replaced by the z that they have."""
+    terms: list[tuple[float, Term]] = []
+    for weight, term in target.terms:
+        if isinstance(term, Samples | Demonstration):
+            z = infer(Reward(((1.0, term),)), sample, features, representation, quiet=True).z
+            term = TaskVector(tuple(z.tolist()), None, str(term))
+        terms.append((weight, term))
+    return Reward(tuple(terms))
 
 
 def linear_reward(z: Tensor, sample: FeatureSample) -> Tensor:
@@ -226,6 +259,8 @@ class Inferred:
     seen: int = 0
     of: int = 0
     """directions of B that the samples tell apart, of how many"""
+    explained: float | None = None
+    """R^2 of those samples on the span of B"""
     values: Array | None = None
     """(n,) the reward of the sample's rows, where it is made of functions alone"""
 
@@ -240,34 +275,47 @@ def infer(
     the paper: it adds B(g).
     """
     z = torch.zeros(sample.B.shape[1], dtype=torch.float64)
+    size = 0.0  # of what is added up: where it cancels but for rounding, nothing is left
     known: Array | None = None
     seen: list[tuple[float, Moments, Estimate]] = []
+    categorical = representation.feature_encoder.categorical
     for weight, term in target.terms:
         match term:
             case Function():
                 readable = features.readable(sample.rows.numpy())
                 values = weight * term(readable, features.column_names)
                 known = values if known is None else known + values
+                continue
             case Goal():
-                z += weight * _goal_z(term, sample, features, representation, quiet)
+                new = _goal_z(term, sample, features, representation, quiet)
             case Demonstration():
                 rows = torch.from_numpy(demonstrated_rows(term, features))
-                z += weight * representation.backward_map(rows).double().mean(0)
+                if not quiet:
+                    _warn_if_unvisited(rows, sample, categorical, "the demonstration")
+                new = representation.backward_map(rows).double().mean(0)
             case TaskVector():
                 if len(term.z) != len(z):
                     raise UserError(f"This z has {len(term.z)} numbers; this agent's d is {len(z)}.")
-                z += weight * torch.tensor(term.z, dtype=torch.float64)
+                new = torch.tensor(term.z, dtype=torch.float64)
             case Samples():
-                m = sample_moments(term.features, term.rewards, features, representation, len(z))
+                rows = sample_rows(term.features, features, representation)
+                m = sample_moments(rows, term.rewards, representation, len(z))
                 few = m.samples < ENOUGH * len(sample.white.into)
                 averaged = term.distribution == "training" and not few
-                estimate = mean_z(m) if averaged else regression_z(m, sample.white)
+                estimate = (mean_z if averaged else regression_z)(m, sample.white)
                 if not quiet:
+                    _warn_if_unvisited(rows, sample, categorical, f"{m.samples:,} samples")
                     warn_if_blind(estimate, m.samples)
-                z += weight * estimate.z
+                new = estimate.z
                 seen.append((weight, m, estimate))
+        z, size = z + weight * new, size + abs(weight) * float(new.norm())
     if known is not None:
-        z += (sample.weights * torch.from_numpy(known)) @ sample.B
+        new = (sample.weights * torch.from_numpy(known)) @ sample.B
+        z, size = z + new, size + float(new.norm())
+    if not torch.isfinite(z).all():
+        raise UserError(f"z of the reward {target} is not finite: its features or rewards are too large.")
+    if float(z.norm()) <= ROUNDING * size:
+        z = torch.zeros_like(z)
     if not seen:
         functions = all(isinstance(term, Function) for _, term in target.terms)
         return Inferred(z, values=known if functions else None)
@@ -279,20 +327,38 @@ def infer(
         float(np.sqrt(sum((weight * estimate.error) ** 2 for weight, _, estimate in seen))),
         min(estimate.seen for _, _, estimate in seen),
         max(estimate.of for _, _, estimate in seen),
+        seen[0][2].explained if len(target.terms) == 1 else None,
     )
+
+
+def _warn_if_unvisited(rows: Tensor, sample: FeatureSample, categorical: bool, what: str) -> None:
+    if categorical:
+        visited = {row.tobytes() for row in sample.rows.numpy()}
+        beyond = sum(row.tobytes() not in visited for row in rows.numpy())
+    else:
+        low, high = (sample.rows.amin(0), sample.rows.amax(0)) if len(sample.rows) else (rows, rows)
+        beyond = int(((rows < low) | (rows > high)).any(1).sum())
+    if beyond > FEW * len(rows):
+        warnings.warn(
+            f"Of {what}, {beyond:,} of {len(rows):,} rows lie where training never was: B means little there.",
+            stacklevel=4,
+        )
 
 
 def warn_if_moot(target: Reward, found: Inferred, may_end: bool) -> None:
     """Say so where a reward does not tell policies apart; a constant one does where episodes may end by themselves."""
     said = ""
-    if not found.z.any() and not any(isinstance(term, Samples) for _, term in target.terms):
-        said = "zero wherever the agent has been"
+    if not found.z.any() and found.samples == 0 and any(isinstance(term, Samples) for _, term in target.terms):
+        return  # they are still to come
+    if not found.z.any():
+        said = "zero wherever it was seen" if found.samples else "zero wherever the agent has been"
     elif found.values is not None and not may_end and np.ptp(found.values) <= 1e-12 * np.abs(found.values).max():
         said = f"{found.values[0]:g} everywhere, and no episode was seen to end by itself"
     if said:
         warnings.warn(f"This reward is {said}: every policy is equally good.", stacklevel=3)
 
 
+@dataclass(frozen=True)
 class Belief:
     """What is believed of a reward, and becomes of it as rewards are seen.
 
@@ -300,39 +366,51 @@ class Belief:
     seen corrects it where it differs from the reward linear in B that has its z.
     """
 
-    def __init__(
-        self, found: Inferred, sample: FeatureSample, features: FeatureMap, representation: Representation
-    ) -> None:
-        self.found = found
-        self._sample, self._features, self._representation = sample, features, representation
-        d = len(found.z)
-        nothing = moments(torch.zeros(0, d, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-        self._moments = nothing if found.moments is None else found.moments
-        self._before = found.z if found.moments is None else torch.zeros_like(found.z)
+    found: Inferred
+    before: Tensor
+    """(d,) z_R as it was believed before anything was seen"""
+    seen: Moments
+    """of what was seen since, as far as it differs from that"""
 
-    def observe(self, phi: Array, rewards: Array) -> Tensor:
-        """(d,) z_R after rewards (n,) were seen at features (n, k)."""
-        if len(rewards):
-            rows = torch.from_numpy(packed_features(phi, self._features, self._representation, "A sample"))
-            B = self._representation.backward_map(rows).double()
-            new = torch.from_numpy(rewards) - B @ linear_reward(self._before, self._sample)
-            self._moments = self._moments.plus(moments(B, new))
-        m = self._moments
-        estimate = regression_z(m, self._sample.white)
-        self.found = Inferred(
-            self._before + estimate.z, m, m.samples, m.effective, estimate.error, estimate.seen, estimate.of
+    def after(self, rows: Tensor, rewards: Array, sample: FeatureSample, representation: Representation) -> Belief:
+        """The belief after rewards (n,) were seen at packed features (n, packed)."""
+        w = linear_reward(self.before, sample)
+        expected = [representation.backward_map(piece).double() @ w for piece in torch.split(rows, ROWS_AT_ONCE)]
+        new = rewards - torch.cat(expected).numpy()
+        m = self.seen.plus(sample_moments(rows, new, representation, len(self.before)))
+        e = regression_z(m, sample.white)
+        own = m if not self.before.any() else None
+        found = Inferred(
+            self.before + e.z, own, m.samples, m.effective, e.error, e.seen, e.of, e.explained if own else None
         )
-        return self.found.z
+        return replace(self, found=found, seen=m)
 
 
-def sample_moments(
-    phi: Array, rewards: Array, features: FeatureMap, representation: Representation, dim: int
-) -> Moments:
-    """The moments of rewards (n,) seen at readable or packed features (n, k)."""
-    if len(rewards) == 0:
-        return moments(torch.zeros(0, dim, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-    rows = torch.from_numpy(packed_features(phi, features, representation, "A sample"))
-    return moments(representation.backward_map(rows).double(), torch.from_numpy(rewards))
+def belief(found: Inferred) -> Belief:
+    """What is believed once a reward was asked for."""
+    if found.moments is not None:
+        return Belief(found, torch.zeros_like(found.z), found.moments)
+    return Belief(found, found.z, _no_moments(len(found.z)))
+
+
+def sample_rows(phi: Array, features: FeatureMap, representation: Representation) -> Tensor:
+    """Packed features (n, packed) of samples at readable or packed ones (n, k)."""
+    if len(phi) == 0:
+        return torch.zeros(0, representation.feature_encoder.packed)
+    return torch.from_numpy(packed_features(phi, features, representation, "A sample"))
+
+
+def sample_moments(rows: Tensor, rewards: Array, representation: Representation, dim: int) -> Moments:
+    """The moments of rewards (n,) seen at packed features (n, packed), in pieces that fit in memory."""
+    total, r = _no_moments(dim), torch.from_numpy(rewards)
+    for i in range(0, len(rows), ROWS_AT_ONCE):
+        piece = slice(i, i + ROWS_AT_ONCE)
+        total = total.plus(moments(representation.backward_map(rows[piece]).double(), r[piece]))
+    return total
+
+
+def _no_moments(dim: int) -> Moments:
+    return moments(torch.zeros(0, dim, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
 
 
 def _goal_z(

@@ -64,16 +64,8 @@ class Estimate(NamedTuple):
     of: int
     """directions of B that there are"""
     ridge: float = 0.0
-
-
-def mean_z(m: Moments) -> Estimate:
-    """E_rho[r B] from samples of rho, eq. (zR)."""
-    n, d = m.samples, len(m.rB)
-    if n == 0:
-        return Estimate(torch.zeros(d, dtype=torch.float64), 0.0, 0, d)
-    z = m.rB / n
-    variance = (m.spread / n - z.square()).clamp(min=0.0).sum() / max(n - 1, 1)
-    return Estimate(z, float(variance.sqrt()), d, d)
+    explained: float = 0.0
+    """R^2 of the rewards seen on the span of B: what is left is noise, or beyond B"""
 
 
 @dataclass(frozen=True)
@@ -92,6 +84,16 @@ def whitening(covariance: Tensor) -> Whitening:
     keep = values > RANK_SHARE * values[-1].clamp(min=1e-300)
     root, U = values[keep].sqrt(), vectors[:, keep]
     return Whitening((U / root).T, U * root)
+
+
+def mean_z(m: Moments, white: Whitening) -> Estimate:
+    """E_rho[r B] from samples of rho, eq. (zR)."""
+    n, d = m.samples, len(m.rB)
+    if n == 0:
+        return Estimate(torch.zeros(d, dtype=torch.float64), 0.0, 0, d)
+    z = m.rB / n
+    variance = (m.spread / n - z.square()).clamp(min=0.0).sum() / max(n - 1, 1)
+    return Estimate(z, float(variance.sqrt()), d, d, explained=regression_z(m, white).explained)
 
 
 def regression_z(m: Moments, white: Whitening) -> Estimate:
@@ -116,7 +118,7 @@ def regression_z(m: Moments, white: Whitening) -> Estimate:
     out = white.back @ V  # (d, k)
     # with a ridge, that of the Bayesian whose prior it is: what was not seen is uncertain, not known to be zero
     error = (noise / n * shrunk * out.square().sum(0)).sum().sqrt()
-    return Estimate(out @ (b * shrunk), float(error), seen, k, ridge)
+    return Estimate(out @ (b * shrunk), float(error), seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
 
 
 def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:

@@ -252,8 +252,8 @@ def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
     """Features (n, k) and rewards (n,) that belong together, checked."""
     r = np.atleast_1d(_finite(rewards, "The rewards of samples"))
     phi = _finite(features, "The features of samples")
-    if phi.ndim < 2:
-        phi = phi.reshape(len(r), -1) if len(r) and phi.size % len(r) == 0 else phi.reshape(-1, 1)
+    if phi.ndim < 2:  # one number each, or one sample
+        phi = phi.reshape(1, -1) if len(r) == 1 and phi.size else phi.reshape(-1, 1)
     if r.ndim != 1 or phi.ndim != 2 or len(phi) != len(r):
         raise UserError(f"Samples have features of shape {phi.shape} and rewards {r.shape}; expected (n, k) and (n,).")
     return phi, r
@@ -264,20 +264,34 @@ def demonstration(observations: Any, actions: Any = None) -> Reward:
 
     Where B sees actions they are needed too, one for each observation but perhaps the last.
     """
-    if not isinstance(observations, dict | tuple) and len(observations) == 0:
-        raise UserError("demonstration() got no observations.")
-    return Reward(((1.0, Demonstration(observations, None if actions is None else np.asarray(actions))),))
+    if not isinstance(observations, dict | tuple) and (np.ndim(observations) == 0 or len(observations) == 0):
+        raise UserError("demonstration() takes a trajectory of observations, got none.")
+    if actions is not None:
+        actions = _finite(actions, "The actions of demonstration()").astype(np.int64)
+        if actions.ndim != 1:
+            raise UserError(f"The actions of demonstration() have shape {actions.shape}; expected (n,).")
+    return Reward(((1.0, Demonstration(observations, actions)),))
 
 
-def from_z(z: Any, agent: str | None = None) -> Reward:
-    """z_R itself: an array (d,), or a file that `Policy.save` has written."""
+def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
+    """z_R itself: an array (d,) of an agent (by its fingerprint), or a file that `Policy.save` has written."""
     if isinstance(z, str | Path):
         data = read_task(Path(z))
         return Reward(((1.0, TaskVector(tuple(data["z_R"]), data["agent"], str(data["reward"]))),))
     vector = _finite(z, "from_z()")
     if vector.ndim != 1:
         raise UserError(f"from_z() got shape {vector.shape}; expected (d,).")
-    return Reward(((1.0, TaskVector(tuple(vector.tolist()), agent)),))
+    return Reward(((1.0, TaskVector(tuple(vector.tolist()), agent, name)),))
+
+
+def check_task_path(path: str | Path) -> Path:
+    """Where a z may be written: to a .json file that is new, or holds a z already."""
+    path = Path(path)
+    if path.suffix != ".json":
+        raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
+    if path.exists():
+        read_task(path)
+    return path
 
 
 def read_task(path: Path) -> dict[str, Any]:
@@ -285,7 +299,8 @@ def read_task(path: Path) -> dict[str, Any]:
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
         raise UserError(f"{path} is no saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
-    _finite(data["z_R"], str(path))
+    if _finite(data["z_R"], str(path)).ndim != 1:
+        raise UserError(f"z_R of {path} is not a list of numbers.")
     return data
 
 

@@ -9,6 +9,7 @@ constant is fitted to true scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +35,7 @@ class SmallWorld:
     places: Tensor
     """(M, packed) observations"""
     weights: Tensor
-    """(M,) how often each is an end, their sum is one"""
+    """(M,) how often each is an end from which an episode goes on, their sum is one"""
     pair: Tensor
     """(N,) which pair each transition began from"""
     times: Tensor
@@ -84,15 +85,16 @@ class SmallWorld:
         r = r.to(self.weights)
         mean = r.mean() if bool((self.discount > 0).all()) else torch.zeros(())  # what all have makes no difference
         r = r - mean
-        answer = _settle(lambda V: self.evaluate(actions, r, V), torch.zeros_like(self.weights))
-        best = _settle(lambda V: self.evaluate(self.improve(V, r), r, V), answer)
+        rounds = math.ceil(12 / (1 - float(self.discount.max())) / SWEEPS)  # until gamma^t is below 1e-5
+        answer = _settle(lambda V: self.evaluate(actions, r, V), torch.zeros_like(self.weights), rounds)
+        best = _settle(lambda V: self.evaluate(self.improve(V, r), r, V), answer, rounds)
         J, most = (float(self.weights @ V) for V in (answer, torch.maximum(best, answer)))
         random = float(self.random_visits @ r)
         score = (J - random) / (most - random) if most > random else 1.0
         return max(-1.0, min(1.0, score)), J + float(mean) / (1 - float(self.discount.max()))
 
 
-def _settle(sweep: Callable[[Tensor], Tensor], V: Tensor, rounds: int = 100) -> Tensor:
+def _settle(sweep: Callable[[Tensor], Tensor], V: Tensor, rounds: int) -> Tensor:
     for _ in range(rounds):
         new = sweep(V)
         if float((new - V).abs().max()) <= 1e-5 * float(new.abs().max()):
@@ -105,19 +107,20 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
     """The small world of held-out transitions; Z (m, d) are a few z by which F tells what is alike."""
     n, categorical = len(rows.actions), representation.observation_encoder.categorical
     if categorical:  # equal pairs are one, equal ends too
-        places, end, ends = torch.unique(rows.next_observations, dim=0, return_inverse=True, return_counts=True)
+        places, end = torch.unique(rows.next_observations, dim=0, return_inverse=True)
         begun = torch.cat([rows.observations, rows.actions[:, None].to(rows.observations)], dim=1)
         distinct, pair, times = torch.unique(begun, dim=0, return_inverse=True, return_counts=True)
         starts, actions = distinct[:, :-1], distinct[:, -1].long()
     else:
-        places, end, ends = rows.next_observations, torch.arange(n), torch.ones(n)
-        starts, actions, pair, times = rows.observations, rows.actions, end, ends
+        places, end = rows.next_observations, torch.arange(n)
+        starts, actions, pair, times = rows.observations, rows.actions, end, torch.ones(n)
     codes = pair_codes(representation, torch.cat([starts, places]), Z)  # (P + M, A, code)
     of_pairs = codes[torch.arange(len(starts)), actions]  # (P, code)
     near, share = nearest(codes[len(starts) :], of_pairs)
+    goes_on = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
     return SmallWorld(
         places,
-        (ends / n).double(),
+        torch.bincount(end, goes_on, len(places)) / goes_on.sum(),
         pair,
         times.double(),
         end,

@@ -22,12 +22,16 @@ RIDGE = 1e-4
 """Directions of B with less than this share of the largest variance count as not learned."""
 THIN_NEIGHBOUR, THIN_ROWS = 10, 2_000
 """Among numbers, data is thin where this neighbour, of so many rows, is more than twice as far as usual."""
+EXACT = "donot_use_mm_for_euclid_dist"
+"""How distances are computed where equal rows must be at none."""
 THIN_SHARE = 0.1
 """Among categories, data is thin where it is less than this share of an even spread."""
 MOST_THIN = 0.5
 """Share of the reward that may lie where data is thin before that makes an answer doubtful."""
 DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
 """Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
+LEAST_TRANSITIONS = 1_000
+"""Held-out transitions below which a small world of them says little."""
 RARE = 0.01
 """A z is outside the range of training if no more than this share of training's z are further out."""
 
@@ -44,8 +48,9 @@ class Trust:
     value: float | None
     """What it earns there, discounted, in units of the reward: the mean over places."""
     represented: float | None
-    """R^2 under rho of the reward on the span of B; what B cannot represent is treated as zero. None for a goal among
-    continuous features, which has no values on the sample."""
+    """R^2 under rho of the reward on the span of B; what B cannot represent is treated as zero. Of samples, that of the
+    rewards seen: what is missing is noise, or beyond B. None for a goal among continuous features, a demonstration or a
+    z, which have no values."""
     residual: float | None
     """Of Q = F . z_R for this reward on held-out transitions, how far it is from its own Bellman equation: root mean
     square, relative to the spread of Q."""
@@ -85,12 +90,22 @@ class Trust:
 
 
 def judge(
-    predicted: float | None, represented: float | None, thin: float | None, typical: float, found: Inferred
+    predicted: float | None,
+    represented: float | None,
+    thin: float | None,
+    typical: float,
+    found: Inferred,
+    transitions: int,
 ) -> tuple[Verdict, tuple[str, ...]]:
     """A verdict in words, with its reasons: the predicted score decides, the rest can only lower it."""
+    if not found.z.any():
+        return "do not rely on it", ("z is zero, so this policy acts at random",)
     order: list[Verdict] = ["good", "doubtful", "do not rely on it"]
     if predicted is None:
-        level, reasons = 1, ["there are too few held-out transitions to try it out on"]
+        level = 1
+        reasons = [
+            f"it cannot be tried out: {transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
+        ]
     else:
         level = 0 if predicted >= GOOD else 1 if predicted >= DOUBTFUL else 2
         reasons = [f"expected to earn {predicted:.2f} of what is possible (0 = random, 1 = optimal)"]
@@ -181,7 +196,8 @@ def thin_rows(rows: Tensor, sample: FeatureSample, categorical: bool) -> Tensor:
 
     def far(x: Tensor) -> Tensor:
         pieces = torch.split(x / size, 2_048)
-        return torch.cat([torch.cdist(piece, known / size).kthvalue(k, dim=1).values for piece in pieces])
+        distances = (torch.cdist(piece, known / size, compute_mode=EXACT) for piece in pieces)
+        return torch.cat([d.kthvalue(k, dim=1).values for d in distances])
 
-    usual = far(known + 1e-9).median()
+    usual = far(known).median()
     return far(rows.double()) > 2 * usual

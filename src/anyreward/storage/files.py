@@ -6,8 +6,13 @@ import hashlib
 import json
 import os
 import tempfile
+import zipfile
+import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from anyreward.errors import UserError
 
@@ -56,6 +61,17 @@ def read_json(path: Path) -> Any:
         raise UserError(f"There is no {path.name} in {path.parent}.") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
+def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The arrays of an .npz file by name, or some of them; what is none, or holds objects, is the user's to mend."""
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files if names is None or key in names}
+    except (ValueError, OSError, EOFError, TypeError, AttributeError, zlib.error, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable .npz of plain arrays: {error}") from error
 
 
 def sha256(content: bytes) -> str:

@@ -197,7 +197,7 @@ def with_final(space: Space, observations: Any, final: Any, done: Array) -> Any:
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    """A space as JSON. The bounds of a Box are kept where all of them are finite, and otherwise none."""
+    """A space as JSON; a bound that is infinite is null."""
     match space:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -207,15 +207,40 @@ def space_to_json(space: Space) -> dict[str, Any]:
             return {"type": "MultiBinary", "shape": list(space.shape)}
         case spaces.Box():
             data: dict[str, Any] = {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
-            if space.is_bounded() and space.dtype is not None and space.dtype.kind != "b":
+            if space.dtype is not None and space.dtype.kind != "b":
                 for name, bound in (("low", space.low), ("high", space.high)):
-                    data[name] = bound.flat[0].item() if (bound == bound.flat[0]).all() else bound.tolist()
+                    same = bound.size > 0 and bool((bound == bound.flat[0]).all())
+                    data[name] = _finite_or_none(bound.flat[0] if same else bound)
             return data
         case spaces.Tuple():
             return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
         case spaces.Dict():
             return {"type": "Dict", "spaces": [[key, space_to_json(part)] for key, part in space.spaces.items()]}
     raise UserError(f"{type(space).__name__} is not supported. Supported: {SUPPORTED}.")
+
+
+def _finite_or_none(bound: Any) -> Any:
+    """Numbers, nested as they are, with None where they are infinite."""
+    return [_finite_or_none(part) for part in bound] if np.ndim(bound) else bound.item() if np.isfinite(bound) else None
+
+
+def _or_widest(bound: Any, widest: float) -> Any:
+    if isinstance(bound, list):
+        return np.array([_or_widest(part, widest) for part in bound])
+    return widest if bound is None else bound
+
+
+def same_kind(a: Space, b: Space) -> bool:
+    """Whether two spaces hold the same elements, where a Box without any bounds stands for any bounds."""
+    match a, b:
+        case spaces.Box(), spaces.Box():
+            unbounded = any(not np.isfinite(np.stack([box.low, box.high])).any() for box in (a, b))
+            return a.shape == b.shape and a.dtype == b.dtype and (unbounded or a == b)
+        case spaces.Tuple(), spaces.Tuple():
+            return len(a.spaces) == len(b.spaces) and all(map(same_kind, a.spaces, b.spaces))
+        case spaces.Dict(), spaces.Dict():
+            return list(a.spaces) == list(b.spaces) and all(same_kind(a[key], b[key]) for key in a.spaces)
+    return a == b
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
@@ -233,7 +258,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
                 return spaces.Box(0, 1, shape=tuple(data["shape"]), dtype=dtype.type)
             widest = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             low, high = (
-                np.full(data["shape"], data.get(name, bound), dtype)
+                np.broadcast_to(_or_widest(data.get(name), bound), data["shape"]).astype(dtype)
                 for name, bound in zip(("low", "high"), widest, strict=True)
             )
             return spaces.Box(low, high, dtype=dtype.type)
