@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -27,7 +28,7 @@ from anyreward.experiments.all_rewards import BARELY, FAMILIES, family_rewards
 from anyreward.figures.maze import pyplot
 from anyreward.rewards.expression import parse
 from anyreward.rewards.smallworld import SmallWorld
-from anyreward.storage.files import read_json, write_json
+from anyreward.storage.files import read_json, write_atomically
 from anyreward.worlds.continuous_maze import ACTION_NAMES, NOISE, plane
 
 RESULTS = Path(__file__).parent / "results" / "trust"
@@ -154,6 +155,23 @@ def measure(job: tuple[int, tuple[str, int, int], str]) -> list[dict[str, Any]]:
 
 def _true(agent: ar.Agent, policy: ar.Policy, mdp: ar.FiniteMDP, r: Array) -> ar.Scores:
     return score_policies(mdp, policy.probabilities(mdp.observations)[None], mdp.on_states(r)[None])
+
+
+def keep(name: str, rows: list[dict[str, Any]]) -> None:
+    """Write answers to the results, a column a line."""
+
+    def short(value: Any) -> Any:
+        return round(value, 4) if isinstance(value, float) else value
+
+    columns = {key: json.dumps([short(row[key]) for row in rows]) for key in rows[0]}
+    lines = ",\n".join(f'  "{key}": {values}' for key, values in columns.items())
+    write_atomically(RESULTS / f"{name}.json", f"{{\n{lines}\n}}\n".encode())
+
+
+def kept(name: str) -> list[dict[str, Any]]:
+    """Those answers again."""
+    columns = read_json(RESULTS / f"{name}.json")
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def rank_correlation(x: Array, y: Array) -> float:
@@ -297,13 +315,13 @@ def continuous(seed: int = 0, each: int = 8) -> None:
                     }
                 )
         print(f"{updates:,} updates: {len(answers)} answers", flush=True)
-    write_json(RESULTS / "continuous.json", {"seed": seed, "answers": answers})
+    keep("continuous", answers)
     report("continuous")
 
 
 def report(name: str = "mazes") -> None:
     """All tables and the picture of docs/trust.md."""
-    every = read_json(RESULTS / f"{name}.json")["answers"]
+    every = kept(name)
     rows = [r for r in every if not r["barely"]]
     print(f"\n{name}: {len(rows):,} answers; {len(every) - len(rows)} left out: their optimum is close to random")
     exact, noisy = ([r for r in rows if r["rewards"].endswith("samples") is s] for s in (False, True))
@@ -362,7 +380,7 @@ def main() -> None:
         names = [name for name in ("mazes", "continuous") if (RESULTS / f"{name}.json").exists()]
         for name in names:
             report(name)
-        rows = [row for name in names for row in read_json(RESULTS / f"{name}.json")["answers"]]
+        rows = [row for name in names for row in kept(name)]
         return draw([row for row in rows if not row["barely"] and not row["rewards"].endswith("samples")])
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         if arguments.what == "train":
@@ -373,7 +391,7 @@ def main() -> None:
         for done, found in enumerate(pool.map(measure, jobs), 1):
             answers += found
             print(f"{done}/{len(jobs)}", flush=True)
-    write_json(RESULTS / "mazes.json", {"seeds": arguments.seeds, "answers": answers})
+    keep("mazes", answers)
     return report()
 
 
