@@ -130,7 +130,8 @@ def test_z_is_saved_with_the_name_of_its_agent(tmp_path: Path) -> None:
 def test_another_distribution_gives_the_same_z(seed: int, linear: bool) -> None:
     """Proposition linearz: z_test = z_rho if rho_test = rho, or if r is linear in B."""
     rng = np.random.default_rng(seed)
-    B = torch.from_numpy(rng.standard_normal((200, 5)) @ rng.standard_normal((5, 5)))
+    mixed = np.linalg.qr(rng.standard_normal((5, 5)))[0] * 10 ** rng.uniform(-1, 1, size=5)
+    B = torch.from_numpy(rng.standard_normal((200, 5)) @ mixed)
     white = whitening(B.T @ B / 200)
     r = B @ torch.from_numpy(rng.standard_normal(5)) if linear else torch.from_numpy(rng.standard_normal(200))
     rows = rng.choice(200, size=150) if linear else np.arange(200)

@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 Rewards = Callable[[Transitions], Array]
 """(n,) the rewards of some transitions."""
 
-HIDDEN, LAYERS = 256, 2
+HIDDEN, LAYERS = 128, 2
 RETENTION = 0.9
 """of the target network, at each update"""
 ENVIRONMENTS = 10
@@ -203,7 +203,7 @@ def finetune(
             encoder, actions = policy.representation.observation_encoder, policy.representation.actions
             q = Residual(encoder, actions, experience.unit(gamma))
         target = copy.deepcopy(q).requires_grad_(False)
-        optimiser = torch.optim.Adam(q.parameters(), learning_rate)
+        optimiser = torch.optim.Adam(q.parameters(), learning_rate, fused=True)
         tuned = replace(policy, tuned=q, epsilon=0.0, temperature=0.0)
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
