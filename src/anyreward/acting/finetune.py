@@ -21,6 +21,7 @@ from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector, GreedyActions
 from anyreward.learning.frames import Frames
+from anyreward.learning.machine import threads
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import learning_rate_factor
@@ -184,6 +185,8 @@ def finetune(
         experience.add(rows, torch.from_numpy(np.asarray(r, dtype=np.float64) / scale).float())
 
     with ExitStack() as stack:
+        if not policy.representation.observation_encoder.image:
+            stack.enter_context(threads(1))  # small operations: a second thread would mostly wait
         collector = None
         if isinstance(source, RewardedTransitions):
             rows, paid = _offline(policy, source)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anyreward.figures.maze import finish, pyplot
+from anyreward.figures.maze import finish, pyplot, wrapped
 
 Array = np.ndarray[Any, Any]
 ORANGE, VERMILION = "#e69f00", "#d55e00"
@@ -49,7 +49,7 @@ def draw_square(
             axis.plot(*way.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path" if i == 0 else None)
             axis.scatter(*way[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
         _mark(axis, goals, forbidden)
-        axis.set(title=title, xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axis.set(title=wrapped(title), xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     return finish(figure, path, heading)
 
 

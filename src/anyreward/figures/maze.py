@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,12 @@ from anyreward.worlds.maze import Maze
 Array = np.ndarray[Any, Any]
 
 _ARROWS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+
+
+def wrapped(title: str, width: int = 44, lines: int = 4) -> str:
+    """A title broken into lines that fit above a panel; what does not fit is cut, and says so."""
+    broken = [textwrap.wrap(line, width, max_lines=lines, placeholder=" ...") for line in title.splitlines()]
+    return "\n".join("\n".join(line) for line in broken)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
 def finish(figure: Any, path: Path, heading: str = "") -> Path:
     """One heading and one legend for all panels of a figure, and the figure as a PNG."""
     if heading:
-        figure.suptitle(heading)
+        figure.suptitle(wrapped(heading, 90))
     entries = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -103,6 +110,6 @@ def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) 
             zorder=6,
             label="cost",
         )
-    axis.set(title=panel.title, xlabel="x", ylabel="y")
+    axis.set(title=wrapped(panel.title), xlabel="x", ylabel="y")
     axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))
     axis.set_yticks(range(0, maze.height, max(1, maze.height // 11)))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyreward.learning.machine import threads
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Transitions
 from anyreward.representation.fb import Representation
@@ -107,7 +108,9 @@ class Examiner:
             )
             residual = bellman_residual(before, after, self.held_out, r, self.settings.gamma, temperature)
         if self.world is not None and z.any():
-            predicted, value = self.world.score(preferences(self.world.places).argmax(1), r)
+            actions = preferences(self.world.places).argmax(1)
+            with threads(1):  # many small operations: a second thread would mostly wait
+                predicted, value = self.world.score(actions, r)
             value *= scale
             if predicted > 0:  # times the cosine expected of z with the true one
                 predicted /= math.sqrt(1 + relative_error(found) ** 2)

@@ -22,6 +22,8 @@ RIDGE = 1e-4
 """Directions of B with less than this share of the largest variance count as not learned."""
 THIN_NEIGHBOUR, THIN_ROWS = 10, 2_000
 """Among numbers, data is thin where this neighbour, of so many rows, is more than twice as far as usual."""
+CLOSE = 0.05
+"""In standard deviations: no distance below this is called far, however often rows repeat."""
 EXACT = "donot_use_mm_for_euclid_dist"
 """How distances are computed where equal rows must be at none."""
 THIN_SHARE = 0.1
@@ -199,5 +201,5 @@ def thin_rows(rows: Tensor, sample: FeatureSample, categorical: bool) -> Tensor:
         distances = (torch.cdist(piece, known / size, compute_mode=EXACT) for piece in pieces)
         return torch.cat([d.kthvalue(k, dim=1).values for d in distances])
 
-    usual = far(known).median()
+    usual = far(known).median().clamp(min=CLOSE)
     return far(rows.double()) > 2 * usual
