@@ -44,8 +44,6 @@ ROWS_AT_ONCE = 4_096
 """Rows that go through F together."""
 STEPS_AT_ONCE = 100
 """Online: transitions gathered between updates."""
-EXPLORE = 0.8
-"""Online: share of the updates after which all transitions are gathered."""
 
 
 class RewardedTransitions(NamedTuple):
@@ -161,7 +159,7 @@ def finetune(
     updates: int = 5_000,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
-    epsilon: float = 0.3,
+    epsilon: float = 0.6,
     seed: int = 0,
     progress: bool = True,
 ) -> Policy:
@@ -210,7 +208,7 @@ def finetune(
         tuned = replace(policy, tuned=q, epsilon=0.0, temperature=0.0)
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
-            while collector is not None and len(experience) < min(steps, (done + 1) * steps / (EXPLORE * updates)):
+            while collector is not None and len(experience) < (done + 1) * steps / updates:
                 remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
             loss = q_learning_loss(
                 q, target, experience.at(torch.randint(len(experience), (batch_size,), generator=random)), gamma
