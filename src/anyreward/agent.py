@@ -36,11 +36,11 @@ from anyreward.rewards.inference import (
     infer,
     known_size,
     reward_values,
-    sample_rows,
     settled,
     warn_if_moot,
 )
 from anyreward.rewards.lookahead import LookaheadSample
+from anyreward.rewards.places import sample_rows
 from anyreward.rewards.reward import Demonstration, Reward, TaskVector, from_z, read_task
 from anyreward.rewards.trust import Trust
 from anyreward.storage.files import as_json, sha256, write_together

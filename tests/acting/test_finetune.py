@@ -144,7 +144,7 @@ def test_numbers_and_terminations() -> None:
 )
 def test_mistakes_are_named(agent: ar.Agent, options: dict[str, object], message: str) -> None:
     with pytest.raises(ar.UserError, match=message):
-        agent.finetune(agent.ask(ar.goal(2, 8)), **{"progress": False, **options})  # type: ignore[arg-type]
+        agent.finetune(agent.ask(ar.goal(2, 8)), **{"progress": False, **options})
 
 
 def test_what_was_asked_is_learned_for_unless_told_otherwise(agent: ar.Agent) -> None:

@@ -59,4 +59,4 @@ def test_it_is_the_best_promise(agent: ar.Agent) -> None:
 @pytest.mark.parametrize("improve", [0, -3, True, "places", np.ones((2, 5)), np.full((1, 12), np.nan)])
 def test_what_is_no_set_of_z_is_refused(agent: ar.Agent, improve: object) -> None:
     with pytest.raises(ar.UserError, match="improve is"):
-        agent.ask(ar.goal(2, 8), improve=improve)  # type: ignore[arg-type]
+        agent.ask(ar.goal(2, 8), improve=improve)

@@ -76,9 +76,9 @@ def test_bad_rewards_say_what_is_wrong(agent: ar.Agent, target: ar.Reward, messa
 
 def test_what_is_not_a_reward_is_refused(agent: ar.Agent) -> None:
     with pytest.raises(ar.UserError, match="Make one with"):
-        agent.ask("go to the corner")  # type: ignore[arg-type]
+        agent.ask("go to the corner")
     with pytest.raises(ar.UserError, match="takes a function"):
-        ar.reward(3)  # type: ignore[arg-type]
+        ar.reward(3)
     with pytest.raises(ar.UserError, match="finite"):
         ar.goal(np.nan)
     with pytest.raises(ar.UserError, match="finite"):
@@ -86,7 +86,7 @@ def test_what_is_not_a_reward_is_refused(agent: ar.Agent) -> None:
     with pytest.raises(ar.UserError, match="not a list of numbers"):
         ar.goal("kitchen")
     with pytest.raises(TypeError):
-        ar.goal(1) + 1  # type: ignore[operator]
+        ar.goal(1) + 1
 
 
 def test_a_zero_reward_warns(agent: ar.Agent) -> None:

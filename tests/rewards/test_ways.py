@@ -376,7 +376,7 @@ def test_moot_rewards_are_pointed_out(agent: ar.Agent) -> None:
 )
 def test_mistakes_are_named(make: object, message: str) -> None:
     with pytest.raises(ar.UserError, match=message):
-        make()  # type: ignore[operator]
+        make()
 
 
 def test_samples_at_places_that_are_none(agent: ar.Agent) -> None:

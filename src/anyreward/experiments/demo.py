@@ -14,7 +14,7 @@ from anyreward.acting.policy import Policy
 from anyreward.acting.rollout import rollout
 from anyreward.agent import Agent
 from anyreward.figures.maze import MazePanel, draw_maze_panels
-from anyreward.rewards.inference import goal_rows
+from anyreward.rewards.places import goal_rows
 from anyreward.rewards.reward import Goal, Reward, goal
 from anyreward.training import train
 from anyreward.worlds.maze import Maze, MazeEnv

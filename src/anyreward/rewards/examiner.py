@@ -20,12 +20,12 @@ from anyreward.representation.features import FeatureMap
 from anyreward.rewards.inference import (
     FeatureSample,
     Inferred,
-    goal_rows,
     known_size,
     reward_values,
     settled,
     training_z,
 )
+from anyreward.rewards.places import goal_rows
 from anyreward.rewards.reward import Goal, Reward, TaskVector
 from anyreward.rewards.smallworld import SmallWorld, small_world
 from anyreward.rewards.trust import (
