@@ -27,6 +27,8 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Transitions
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
+from anyreward.representation.latent import Coordinates
+from anyreward.rewards.baseline import baseline
 from anyreward.rewards.blackbox import sample_rewards
 from anyreward.rewards.examiner import Examiner
 from anyreward.rewards.inference import (
@@ -38,6 +40,7 @@ from anyreward.rewards.inference import (
     reward_values,
     settled,
     warn_if_moot,
+    with_backward,
 )
 from anyreward.rewards.lookahead import LookaheadSample
 from anyreward.rewards.places import sample_rows
@@ -118,16 +121,23 @@ class Agent:
             judge=self._trust,
             revise=self._revise,
             agent=self.fingerprint,
+            baseline=self._baseline if self.settings.first_step or self.settings.bias else None,
         )
         corrections: list[Correction] = []
         if improve is not None:
+            if self.settings.bias:
+                raise UserError(
+                    "improve compares what policies pi_z' promise, F(s, a, z') . z_R. With a bias, as this agent has "
+                    "one, these are not whole values and cannot be compared. Ask without improve."
+                )
             corrections.append(improvement(other_z(improve, self.sample, self.settings)))
         if refine:
             kept = self.kept_transitions
             rewards = torch.from_numpy(self._values(target, kept.rows.features) / scale)
-            start = replace(policy, corrections=tuple(corrections)).preferences(kept.states)
+            start = replace(policy, corrections=tuple(corrections)).action_values(kept.states, kept.features)
             known = kept.refine(start, rewards, self.settings.gamma, refine)
             corrections.append(lambda policy, packed, Q: kept.at(packed, known, Q))
+            policy = replace(policy, baseline=None)  # refined values are whole
         return replace(policy, corrections=tuple(corrections))
 
     def _at_known_size(self, z_R: Tensor) -> tuple[Tensor, float]:
@@ -207,7 +217,7 @@ class Agent:
         with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
             tuned = Residual(self.representation.observation_encoder, self.features.actions)
         tuned.load_state_dict(load_tensors(content))
-        return replace(policy, tuned=tuned.requires_grad_(False), reward_scale=data["scale"])
+        return replace(policy, tuned=tuned.requires_grad_(False), reward_scale=data["scale"], baseline=None)
 
     def play(self, policy: Acts, target: Reward, episodes: int = 20, seed: int = 0) -> Returns:
         """Play a policy in the agent's world and count a reward: undiscounted totals, an episode each."""
@@ -251,8 +261,41 @@ class Agent:
         plain = not policy.corrections and policy.tuned is None
         temperature = self.settings.temperature if plain else 0.0  # corrected Q are those of the greedy policy
         return self._examiner.trust(
-            policy.target, policy.belief.found, policy.z, policy.reward_scale, policy.preferences, temperature
+            policy.target,
+            policy.belief.found,
+            policy.z,
+            policy.reward_scale,
+            policy.preferences,
+            policy.action_values,
+            temperature,
         )
+
+    def _baseline(self, policy: Policy, packed: Tensor, features: Tensor) -> Tensor:
+        return baseline(
+            policy.target,
+            policy.z,
+            packed,
+            features,
+            self.sample,
+            self.features,
+            self.representation,
+            self.settings.first_step,
+        )
+
+    def orthonormalised(self) -> Agent:
+        """The same agent in coordinates of z in which E_rho[B B^T] is the identity (Remark "normB").
+
+        Policies and Q-values are the same; the z of a reward is another. Directions that B never takes are left out.
+        It answers like any other agent, and cannot learn on.
+        """
+        white = self.sample.white
+        C, inverse = white.into, white.back
+        if self.representation.coordinates is not None:
+            earlier = self.representation.coordinates
+            C, inverse = C @ earlier.C, earlier.inverse @ inverse
+        representation = replace(self.representation, coordinates=Coordinates(C, inverse))
+        sample = with_backward(representation, self.sample.rows, self.sample.weights)
+        return replace(self, representation=representation, sample=sample)
 
     def world(self) -> World:
         """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
@@ -369,19 +412,16 @@ class Agent:
         if self.features.table is not None:
             tensors["feature_table"] = torch.from_numpy(np.asarray(self.features.table, dtype=np.float64))
         if self.transitions is not None:
-            tensors |= {f"transitions.{name}": column for name, column in self.transitions.rows._asdict().items()}
+            tensors |= {f"transitions.{name}": column for name, column in self.transitions.rows.columns.items()}
             tensors["transitions.counts"] = self.transitions.counts
         if self.held_out is not None:
-            tensors |= {f"held_out.{name}": column for name, column in self.held_out._asdict().items()}
-        for name, module in modules(self.representation).items():
+            tensors |= {f"held_out.{name}": column for name, column in self.held_out.columns.items()}
+        if self.representation.coordinates is not None:
+            tensors["coordinates.C"] = self.representation.coordinates.C
+            tensors["coordinates.inverse"] = self.representation.coordinates.inverse
+        for name, module in self.representation.modules.items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
         return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
-
-
-def modules(representation: Representation) -> dict[str, torch.nn.Module]:
-    """What of a representation is saved, by name."""
-    r = representation
-    return {"F": r.F, "B": r.B, "observation_encoder": r.observation_encoder, "feature_encoder": r.feature_encoder}
 
 
 def _from_zero(target: Reward, start: int) -> Reward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from anyreward.agent import FORMAT, Agent, modules
+from anyreward.agent import FORMAT, Agent
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings, settings_from_json
-from anyreward.learning.replay import Transitions
+from anyreward.learning.replay import from_columns
 from anyreward.representation.fb import Representation, make_representation
 from anyreward.representation.features import FeatureMap
+from anyreward.representation.latent import Coordinates
 from anyreward.rewards.inference import with_backward
 from anyreward.rewards.lookahead import LookaheadSample
 from anyreward.storage.files import read_json, sha256
@@ -37,6 +39,7 @@ def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
         s.action_input,
         s.wide,
         s.encoding,
+        s.bias,
     )
 
 
@@ -74,11 +77,15 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Calla
         table=None if table is None else table.numpy(),
     )
     representation = fresh_representation(fm, s)
-    for name, module in modules(representation).items():
+    for name, module in representation.modules.items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-    rows = _transitions(tensors, "transitions")
-    kept = LookaheadSample(rows, tensors["transitions.counts"]) if rows else None
+    if "coordinates.C" in tensors:
+        change = Coordinates(tensors["coordinates.C"], tensors["coordinates.inverse"])
+        representation = replace(representation, coordinates=change)
+    kept = None
+    if "transitions.counts" in tensors:
+        kept = LookaheadSample(from_columns(tensors, "transitions."), tensors["transitions.counts"])
     return Agent(
         representation,
         fm,
@@ -88,12 +95,6 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Calla
         world_name=config["world"]["name"],
         world_recipe=config["world"]["recipe"],
         transitions=kept,
-        held_out=_transitions(tensors, "held_out"),
+        held_out=from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         updates=config["updates"],
     )
-
-
-def _transitions(tensors: dict[str, Tensor], name: str) -> Transitions | None:
-    if f"{name}.actions" not in tensors:
-        return None
-    return Transitions(*(tensors[f"{name}.{column}"] for column in Transitions._fields))

@@ -173,10 +173,12 @@ def _run(
             env = place.make_vector(s.environments)
             if place.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
-            collector = Collector(env, agent.features, stream_seed(s.seed, f"from {done}") if done else s.seed)
+            seed = stream_seed(s.seed, f"from {done}") if done else s.seed
+            collector = Collector(env, agent.features, seed, look_ahead=s.first_step == 1)
             evaluate = evaluation(place, agent, s, stack)
         elif len(replay) == 0:
-            rows, unseen = split_off(place.transitions(agent.features), _held_out(agent), s.seed)
+            given = place.transitions(agent.features, look_ahead=s.first_step == 1)
+            rows, unseen = split_off(given, _held_out(agent), s.seed)
             agent = replace(agent, held_out=unseen)
             replay.add(rows)
         log = None

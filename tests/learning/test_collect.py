@@ -58,13 +58,18 @@ TRUNCATES = [False, True, False, True]
 
 
 def collector(
-    mode: AutoresetMode, features: Any = "auto", include_action: bool = False, goal: bool = False
+    mode: AutoresetMode,
+    features: Any = "auto",
+    include_action: bool = False,
+    goal: bool = False,
+    look_ahead: bool = False,
 ) -> Collector:
     def make(i: int) -> Counting:
         return Counting(i, LIMITS[i], TRUNCATES[i], goal)
 
     env = SyncVectorEnv([lambda i=i: make(i) for i in range(4)], autoreset_mode=mode)
-    return Collector(env, feature_map(features, env.single_observation_space, 3, include_action), seed=0)
+    fm = feature_map(features, env.single_observation_space, 3, include_action)
+    return Collector(env, fm, seed=0, look_ahead=look_ahead)
 
 
 def check(t: Transitions) -> None:
@@ -86,7 +91,13 @@ def test_transitions_never_bridge_a_reset(mode: AutoresetMode) -> None:
     t = collector(mode).collect(120)
     assert 120 <= len(t.actions) < 124
     check(t)
-    assert [c.dtype for c in t] == [torch.float32, torch.int64, torch.float32, torch.bool, torch.float32]
+    assert [c.dtype for c in t.columns.values()] == [
+        torch.float32,
+        torch.int64,
+        torch.float32,
+        torch.bool,
+        torch.float32,
+    ]
     assert torch.equal(t.features, t.observations)
     assert t.actions.unique().tolist() == [0, 1, 2]
 
@@ -95,7 +106,7 @@ def test_transitions_never_bridge_a_reset(mode: AutoresetMode) -> None:
 def test_collection_goes_on_where_it_stopped(mode: AutoresetMode) -> None:
     c = collector(mode)
     parts = [c.collect(10) for _ in range(12)]
-    check(Transitions(*(torch.cat(column) for column in zip(*parts, strict=True))))
+    check(Transitions(*(torch.cat(column) for column in zip(*(p.columns.values() for p in parts), strict=True))))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -106,6 +117,19 @@ def test_a_goal_environment_shows_its_achieved_goal(mode: AutoresetMode) -> None
     assert torch.equal(t.features, goal)
     assert torch.equal(goal[:, 0], observation[:, COUNT] / 2)
     assert torch.equal(t.next_observations[:, 0], t.next_observations[:, 1] / 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("features", ["auto", "achieved_goal", lambda s: s["observation"] * 10])
+def test_looking_ahead_gives_the_features_of_the_next_state(mode: AutoresetMode, features: Any) -> None:
+    """Of the one that ends an episode too, and not of the one that begins the next."""
+    t = collector(mode, features, goal=True, look_ahead=True).collect(120)
+    scale = 0.5 if t.features.shape[1] == 1 else 10.0
+    seen = t.observations[:, 1:] if scale == 10 else t.observations[:, 1:2]
+    following = t.next_observations[:, 1:] if scale == 10 else t.next_observations[:, 1:2]
+    assert t.next_features is not None
+    assert torch.equal(t.features, scale * seen)
+    assert torch.equal(t.next_features, scale * following)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -154,7 +178,7 @@ class Recorder:
 def test_one_z_for_each_episode(mode: AutoresetMode) -> None:
     recorder, c = Recorder(), collector(mode)
     parts = [c.collect(30, 0.0, recorder.greedy, recorder.draw_z) for _ in range(4)]
-    t = Transitions(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    t = Transitions(*(torch.cat(column) for column in zip(*(p.columns.values() for p in parts), strict=True)))
     check(t)
     assert torch.equal(t.actions, t.observations[:, COUNT].long() % 3)  # greedy throughout
 
@@ -179,7 +203,7 @@ def test_epsilon_is_the_share_of_uniform_actions(epsilon: float, share: float) -
 
 def test_the_seed_fixes_the_actions() -> None:
     a, b = (collector(AutoresetMode.NEXT_STEP).collect(60) for _ in range(2))
-    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(a.columns.values(), b.columns.values(), strict=True))
 
 
 def test_our_vector_maze_and_gymnasiums_cart_pole() -> None:

@@ -48,7 +48,13 @@ def test_states_round_trip(tmp_path: Path) -> None:
     assert t.next_observations.tolist() == [[1], [4], [4]]
     assert t.terminated.tolist() == [False, False, True]
     assert torch.equal(t.features, t.observations)
-    assert [c.dtype for c in t] == [torch.float32, torch.int64, torch.float32, torch.bool, torch.float32]
+    assert [c.dtype for c in t.columns.values()] == [
+        torch.float32,
+        torch.int64,
+        torch.float32,
+        torch.bool,
+        torch.float32,
+    ]
 
 
 def test_numbers_round_trip(tmp_path: Path) -> None:
@@ -71,7 +77,7 @@ def test_terminations_are_optional_and_sizes_can_be_given(tmp_path: Path) -> Non
 def test_rewards_are_not_read(tmp_path: Path, rewards: Any) -> None:
     plain = transitions(open_dataset(save(tmp_path, **STATES)))
     with_rewards = transitions(open_dataset(save(tmp_path, **STATES, rewards=rewards, reward=rewards)))
-    assert all(torch.equal(a, b) for a, b in zip(plain, with_rewards, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(plain.columns.values(), with_rewards.columns.values(), strict=True))
 
 
 def test_other_keys_are_not_read(tmp_path: Path) -> None:

@@ -44,12 +44,14 @@ def test_every_observation_comes_back(seed: int, capacity: int, new: int) -> Non
         rows = episode(int(rng.integers(1, 20)), new, rng)
         replay.add(rows)
         added.append(rows)
-    everything = Transitions(*(torch.cat(column) for column in zip(*added, strict=True)))
+    everything = Transitions(
+        *(torch.cat(column) for column in zip(*(rows.columns.values() for rows in added), strict=True))
+    )
     held = replay.at(torch.arange(len(replay)))
     assert len(replay) == min(capacity, len(everything.actions))
     last = everything.at(torch.arange(len(everything.actions) - len(replay), len(everything.actions)))
     order = (replay.added - len(replay) + torch.arange(len(replay))) % capacity  # oldest first
-    for ours, theirs in zip(held, last, strict=True):
+    for ours, theirs in zip(held.columns.values(), last.columns.values(), strict=True):
         assert torch.equal(ours[order], theirs)
     assert replay.frames is not None
     used = torch.cat([replay.transitions.observations, replay.transitions.next_observations])
@@ -61,7 +63,7 @@ def test_each_frame_is_kept_once() -> None:
     replay.add(episode(100, 3, rng))
     assert replay.frames is not None
     assert replay.frames.kept == 4 + 3 * 100
-    replay.add(Transitions(*(column.repeat(*([3] + [1] * (column.ndim - 1))) for column in episode(1, 3, rng))))
+    replay.add(episode(1, 3, rng).map(lambda column: column.repeat(*([3] + [1] * (column.ndim - 1)))))
     assert replay.frames.kept == 4 + 3 * 100 + 7
 
 
@@ -70,7 +72,8 @@ def test_parallel_episodes_share_only_their_own() -> None:
     rng, replay = np.random.default_rng(1), Replay(1_000, frames=Frames(IMAGE, 8))
     played = [episode(20, 3, rng) for _ in range(5)]
     for t in range(20):
-        replay.add(Transitions(*(torch.cat(c) for c in zip(*(e.at(torch.tensor([t])) for e in played), strict=True))))
+        now = (e.at(torch.tensor([t])).columns.values() for e in played)
+        replay.add(Transitions(*(torch.cat(c) for c in zip(*now, strict=True))))
     assert replay.frames is not None
     assert replay.frames.kept == 5 * (4 + 3 * 20)
     for e in range(5):
@@ -122,6 +125,6 @@ def test_half_a_million_steps_of_ms_pacman_fit_in_eleven_gigabytes() -> None:
     with closing(world.make_vector(2)) as env:
         replay.add(Collector(env, agent.features, 0).collect(300))
     assert replay.frames is not None
-    columns = sum(column.element_size() * column[0].numel() for column in replay.transitions)
+    columns = sum(column.element_size() * column[0].numel() for column in replay.transitions.columns.values())
     each = columns + replay.frames.kept / len(replay) * (84 * 84 + 4)  # and a count for each frame
     assert 500_000 * each < 11e9

@@ -19,7 +19,7 @@ from anyreward.learning.draw import draw, known_features, with_z
 from anyreward.learning.frames import Frames
 from anyreward.learning.machine import threads
 from anyreward.learning.presets import Settings
-from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.replay import Replay
 from anyreward.learning.train import learn, learning_rate_factor
 from anyreward.learning.update import Batch, make_learner, updates
 from anyreward.representation import Encoder, Forward, Representation
@@ -62,7 +62,7 @@ def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, 
     replay = Replay(s.replay_size, frames=Frames(image, 1_000) if image else None)
     with closing(place.make_vector(4)) as env:
         rows = Collector(env, agent.features, s.seed).collect(150 if image else 1_000)
-    replay.add(Transitions(*(column.to(dtype) if column.is_floating_point() else column for column in rows)))
+    replay.add(rows.map(lambda column: column.to(dtype) if column.is_floating_point() else column))
     for network in (agent.representation.F, agent.representation.B):
         network.to(dtype)
     return agent.representation, replay

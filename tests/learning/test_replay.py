@@ -20,7 +20,9 @@ def rows(first: int, n: int) -> Transitions:
 
 
 def same(a: Transitions, b: Transitions) -> bool:
-    return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    return all(
+        x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a.columns.values(), b.columns.values(), strict=True)
+    )
 
 
 def numbers(replay: Replay) -> list[int]:
@@ -39,7 +41,7 @@ def test_holds_what_was_added_in_order() -> None:
 def test_dtypes() -> None:
     replay = Replay(4)
     replay.add(rows(0, 6))
-    kinds = [column.dtype for column in replay.transitions]
+    kinds = [column.dtype for column in replay.transitions.columns.values()]
     assert kinds == [torch.float32, torch.int64, torch.float32, torch.bool, torch.float32]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import anyreward as ar
 from anyreward.learning.collect import Collector
@@ -13,6 +14,8 @@ from anyreward.learning.train import learning_rate_factor
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
 from anyreward.representation import Backward, Forward, expected_forward, fb_loss, feature_map, orthonormality_loss
 from anyreward.representation.latent import preprocess_z
+from anyreward.representation.losses import BiasTerms
+from anyreward.representation.networks import Bias
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
@@ -79,22 +82,59 @@ def random_group(n: int, b: int, shared: bool) -> Batch:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("rows_at_once", [4, 10, 512])
+@pytest.mark.parametrize("bias", [False, True])
 def test_targets_in_groups_are_targets_one_by_one(
-    shared: bool, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+    bias: bool, shared: bool, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Computing the targets of several updates in one pass gives what the target networks give row by row."""
     monkeypatch.setattr("anyreward.learning.update.TARGET_ROWS", rows_at_once)
     torch.manual_seed(0)
     F, B = Forward(6, 3, 4, 8, 2, True).double(), Backward(6, 4, 8, 2, True).double()
-    learner = make_learner(F, B, 1e-3)
+    m_bar = Bias(6, 6, 4, 8, 2, True).double() if bias else None
+    learner = make_learner(F, B, 1e-3, bias=m_bar)
     group = random_group(3, 5, shared)
     whole = bellman_targets(learner, group, 2.0).each()
     for i, (batch, targets) in enumerate(zip(group.each(), whole, strict=True)):
         (alone,) = bellman_targets(learner, Batch(*(field[i : i + 1] for field in group)), 2.0).each()
-        assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(alone, targets, strict=True))
+        for a, b in zip(alone, targets, strict=True):
+            assert a is b is None or torch.allclose(a, b, rtol=1e-12)
         F_next = expected_forward(learner.F_target(batch.next_x, batch.shown_z), batch.z, 2.0)
         assert torch.allclose(targets.F_next, batch.discount[:, None] * F_next, rtol=1e-12)
-        assert torch.allclose(targets.B, learner.B_target(batch.g if shared else batch.g[5:]), rtol=1e-12)
+        g = batch.g if shared else batch.g[5:]
+        assert torch.allclose(targets.B, learner.B_target(g), rtol=1e-12)
+        if m_bar is not None:
+            rows = [
+                [float(m_bar(x[None], z[None], to[None]).detach()) for to in g]
+                for x, z in zip(batch.next_x, batch.shown_z, strict=True)
+            ]
+            expected = batch.discount[:, None] * torch.tensor(rows, dtype=torch.float64)
+            assert torch.allclose(targets.bias, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("first_step", [0, 1])
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_update_with_a_bias_follows_autograd(shared: bool, first_step: int) -> None:
+    """The gradient of the whole loss with respect to all three networks, in one vector."""
+    torch.manual_seed(1)
+    F, B, m_bar = Forward(6, 3, 4, 8, 2, True), Backward(6, 4, 8, 2, True), Bias(6, 6, 4, 8, 2, True)
+    networks = nn.ModuleList([F, B, m_bar]).double()
+    learner = make_learner(F, B, 1e-3, bias=m_bar, first_step=first_step)
+    group = random_group(1, 5, shared)
+    if shared:
+        group = group._replace(first=torch.bincount(group.here[0], minlength=7)[None].double() / 5)
+    ((batch,), (targets,)) = group.each(), bellman_targets(learner, group, 2.0).each()
+    b, there = torch.arange(5), slice(len(batch.g) - len(batch.second), None)
+    with torch.enable_grad():
+        f, g, m = F(batch.x, batch.shown_z)[b, batch.actions], B(batch.g), m_bar(batch.x, batch.shown_z, batch.g)
+        terms = BiasTerms(m[b, batch.here], m[:, there], targets.bias)
+        one, own = torch.ones_like(batch.discount), batch.discount if first_step else None
+        loss = fb_loss(f, g[batch.here], g[there], targets.F_next, targets.B, one, batch.second, own, terms)
+        loss = loss + 0.7 * orthonormality_loss(g[batch.here], g[there], batch.second)
+    expected = torch.autograd.grad(loss, [*networks.parameters()])
+    reported = update(learner, batch, targets, 0.7)()
+    assert float(reported["bellman_loss"] + 0.7 * reported["orthonormality_loss"]) == pytest.approx(float(loss.detach()))
+    for parameter, gradient in zip(networks.parameters(), expected, strict=True):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-8, atol=1e-10)
 
 
 def test_b_once_for_each_distinct_feature_is_b_for_every_row() -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from anyreward import UserError
+from anyreward.learning.update import bias_gradient
 from anyreward.representation import boltzmann, expected_forward, fb_loss, orthonormality_loss
-from anyreward.representation.losses import fb_gradients, moments
+from anyreward.representation.losses import BiasTerms, fb_gradients, moments
 
 F = torch.tensor([[1.0, 2.0], [0.0, -1.0]])
 B = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
@@ -125,10 +126,11 @@ def test_weights_are_repeated_rows() -> None:
     assert weighted.item() != pytest.approx(orthonormality_loss(g, other).item(), rel=0.01)
 
 
+@pytest.mark.parametrize("variant", ["as it is", "from t = 1", "bias", "bias, from t = 1"])
 @pytest.mark.parametrize("by_pairs", [True, False])
 @pytest.mark.parametrize("features", ["categories", "numbers", "frequencies"])
-@pytest.mark.parametrize("seed", range(3))
-def test_gradients_in_closed_form_are_autograds(features: str, by_pairs: bool, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_gradients_in_closed_form_are_autograds(features: str, by_pairs: bool, seed: int, variant: str) -> None:
     """Both minibatches refer to rows of one B; spelled out row by row, autograd finds the same gradient."""
     torch.manual_seed(seed)
     b, d = (6, 5) if by_pairs else (12, 3)
@@ -145,15 +147,35 @@ def test_gradients_in_closed_form_are_autograds(features: str, by_pairs: bool, s
     g, gt = torch.randn(m, d, dtype=torch.float64), torch.randn(m, d, dtype=torch.float64)
     discount = torch.tensor([0.0, 0.9, 0.5]).double().repeat(b // 3)
 
-    f.requires_grad_()
-    g.requires_grad_()
-    loss = fb_loss(f, g[here], g[there], fn, gt[there], discount) + 0.7 * orthonormality_loss(g[here], g[there])
-    expected = torch.autograd.grad(loss, [f, g])
+    own = torch.rand(b, dtype=torch.float64) if "t = 1" in variant else None
+
+    leaves = [f.requires_grad_(), g.requires_grad_()]
+    bias = offset = None
+    if "bias" in variant:
+        m_bar, target = (torch.randn(b, m, dtype=torch.float64) for _ in range(2))
+        leaves.append(m_bar.requires_grad_())
+        bias = BiasTerms(m_bar[torch.arange(b), here], m_bar[:, there], target[:, there])
+        offset = (m_bar - target)[:, m - k :].detach()
+    loss = fb_loss(f, g[here], g[there], fn, gt[there], discount, here=own, bias=bias)
+    loss = loss + 0.7 * orthonormality_loss(g[here], g[there])
+    expected = torch.autograd.grad(loss, leaves)
     f, g, fn, gt = f.detach(), g.detach(), discount[:, None] * fn, gt[m - k :]
     average = moments(f, g[m - k :], second, fn, gt)
     for given in (None, average):  # the minibatches' own moments, as averages, change nothing
-        found = fb_gradients(f, g, here, first, second, fn, gt, 0.7, given)
+        *found, doffset = fb_gradients(f, g, here, first, second, fn, gt, 0.7, given, own, offset)
+        if offset is not None:
+            found.append(bias_gradient(m_bar.detach(), doffset, here, own))
         assert all(torch.allclose(a, e, rtol=1e-10, atol=1e-10) for a, e in zip(found, expected, strict=True))
+
+
+def test_bias_and_weights_in_the_loss_by_hand() -> None:
+    F, B, other, F_next, target = (torch.tensor([[x]], dtype=torch.float64) for x in (2.0, 3.0, 5.0, 7.0, 11.0))
+    bias = BiasTerms(torch.tensor([0.5]), torch.tensor([[4.0]]), torch.tensor([[6.0]]))
+    half = torch.tensor([0.5], dtype=torch.float64)
+    residual = 2 * 5 + 4 - (0.5 * 7 * 11 + 6)
+    assert fb_loss(F, B, other, F_next, target, half, bias=bias).item() == residual**2 / 2 - (2 * 3 + 0.5)
+    assert fb_loss(F, B, other, F_next, target, half, here=half, bias=bias).item() == residual**2 / 2 - 0.5 * 6.5
+    assert fb_loss(F, B, other, F_next, target, half, here=half).item() == (10 - 38.5) ** 2 / 2 - 3
 
 
 def test_moments_are_weighted_means_of_products() -> None:

@@ -205,7 +205,7 @@ def finetune(
             q = Residual(encoder, actions, experience.unit(gamma))
         target = copy.deepcopy(q).requires_grad_(False)
         optimiser = torch.optim.Adam(q.parameters(), learning_rate, fused=True)
-        tuned = replace(policy, tuned=q, epsilon=0.0, temperature=0.0)
+        tuned = replace(policy, tuned=q, baseline=None, epsilon=0.0, temperature=0.0)  # q learns what is missing
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
             while collector is not None and len(experience) < (done + 1) * steps / updates:

@@ -76,7 +76,7 @@ def goal_z(representation: Representation, features: FeatureMap, goals: Array, s
         actions = torch.arange(features.actions).repeat(len(rows))[:, None]
         rows = torch.cat([rows.repeat_interleave(features.actions, 0), actions], dim=1)
     z = representation.backward_map(rows).view(len(goals), -1, representation.dim).mean(1)
-    return on_sphere(z) if sphere else z
+    return on_sphere(z, representation.own(z)) if sphere else z
 
 
 def measures(test: GoalTest, features: FeatureMap) -> bool:

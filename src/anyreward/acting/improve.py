@@ -38,6 +38,7 @@ def improvement(Z: Tensor) -> Correction:
 
 def other_z(improve: int | str | Array, sample: FeatureSample, s: Settings) -> Tensor:
     """(m, d) the z' of `Agent.ask`'s ``improve``: drawn as in training, B of training features, or given."""
+    d = sample.B.shape[1]
     if isinstance(improve, int | np.integer) and not isinstance(improve, bool) and improve > 0:
         return training_z(sample, s, int(improve), torch.Generator().manual_seed(s.seed))
     if isinstance(improve, str) and improve == "goals":
@@ -46,9 +47,9 @@ def other_z(improve: int | str | Array, sample: FeatureSample, s: Settings) -> T
         Z = torch.zeros(0)
         if not isinstance(improve, str | int):
             Z = torch.as_tensor(np.asarray(improve, dtype=np.float64))
-        if Z.ndim != 2 or Z.shape[1] != s.dim or len(Z) == 0 or not torch.isfinite(Z).all():
+        if Z.ndim != 2 or Z.shape[1] != d or len(Z) == 0 or not torch.isfinite(Z).all():
             raise UserError(
                 f"improve is {improve!r}; accepted: a positive number of z' to draw, 'goals', or finite z' themselves, "
-                f"(m, {s.dim})."
+                f"(m, {d})."
             )
-    return on_sphere(Z) if s.z_norm == "sphere" else Z
+    return on_sphere(Z, sample.own(Z)) if s.z_norm == "sphere" else Z

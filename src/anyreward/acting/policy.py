@@ -25,6 +25,8 @@ from anyreward.worlds.spaces import as_batch, is_single, pack_seen
 Array = np.ndarray[Any, Any]
 Correction = Callable[["Policy", Tensor, Tensor], Tensor]
 """What becomes of a policy's Q (n, A) at packed observations (n, packed)."""
+Baseline = Callable[["Policy", Tensor, Tensor], Tensor]
+"""(n,) what Q has beside F . z_R, for all actions alike, at packed observations and their packed features."""
 
 
 class Acts(Protocol):
@@ -72,6 +74,8 @@ class Policy:
     """What refining or improving made of F . z, one after the other; none for an answer as it is."""
     tuned: nn.Module | None = None
     """q_theta of a fine-tuned answer, which is added to all that."""
+    baseline: Baseline | None = None
+    """What Q has beside F . z, with a bias and for successor measures from t = 1."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -108,17 +112,19 @@ class Policy:
     def q(self, observations: Any) -> Array:
         """Q(s, a) = F(s, a, z) . z_R in units of the reward: (n, A) for a batch, (A,) for one observation.
 
+        For successor measures from t = 1 it is r + F . z_R, and a bias adds E_rho[m-bar(s, z, g) r(g)].
+
         F is trained on the softmax policies of Algorithm 1, so these are the values of such a soft policy: their order
         decides well, their size is below what the greedy policy earns.
         """
-        single, preferences = self._preferences(observations)
-        q = self.reward_scale * preferences.double().numpy()
-        return np.asarray(q[0] if single else q)
+        single, q = self._values(observations)
+        values = self.reward_scale * q.numpy()
+        return np.asarray(values[0] if single else values)
 
     def value(self, observations: Any) -> Array:
         """V(s) = sum_a pi(a|s) Q(s, a): (n,) for a batch, () for one observation."""
-        single, preferences = self._preferences(observations)
-        value = self.reward_scale * (self._pi(preferences) * preferences.double()).sum(1).numpy()
+        single, q = self._values(observations)
+        value = self.reward_scale * (self._pi(q) * q).sum(1).numpy()
         return np.asarray(value[0] if single else value)
 
     def probabilities(self, observations: Any) -> Array:
@@ -187,14 +193,31 @@ class Policy:
     def _pi(self, preferences: Tensor) -> Tensor:
         return action_probabilities(preferences, 1.0 if self.clueless else self.epsilon, self.temperature)
 
+    def action_values(self, packed: Tensor, features: Tensor) -> Tensor:
+        """(n, A) Q at packed observations and their packed features, in the units of z: preferences and baseline."""
+        q = self.preferences(packed).double()
+        return q if self.baseline is None else q + self.baseline(self, packed, features)[:, None] / self.reward_scale
+
+    def _values(self, observations: Any) -> tuple[bool, Tensor]:
+        single, packed, batch = self._packed(observations)
+        if self.baseline is None:
+            return single, self.preferences(packed).double()
+        nothing = np.zeros(len(packed), dtype=np.int64)
+        return single, self.action_values(packed, torch.from_numpy(self.features.of(batch, packed.numpy(), nothing)))
+
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
+        single, packed, _ = self._packed(observations)
+        return single, self.preferences(packed)
+
+    def _packed(self, observations: Any) -> tuple[bool, Tensor, Any]:
+        """Whether it is a single observation, the batch packed, and the batch."""
         space = self.features.observation_space
         single = is_single(space, observations)
         batch = as_batch(space, observations) if single else observations
         packed = torch.from_numpy(pack_seen(space, batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
-        return single, self.preferences(packed)
+        return single, packed, batch
 
     def preferences(self, packed: Tensor) -> Tensor:
         """(n, A) F . z at packed observations (n, packed), with all corrections: what decides the actions."""

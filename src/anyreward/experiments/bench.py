@@ -22,7 +22,7 @@ from anyreward.learning.compiled import load_updates
 from anyreward.learning.frames import Frames
 from anyreward.learning.machine import threads, threads_of_one, update_flop
 from anyreward.learning.presets import Settings, preset
-from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.replay import Replay
 from anyreward.learning.train import learn
 from anyreward.representation.latent import on_sphere
 from anyreward.rewards.reward import reward
@@ -220,7 +220,7 @@ def _train_with_full_replay(rows: int) -> Figures:
     agent, replay, collector = prepared(world, s)
     some = collector.collect(10_000)
     while len(replay) < rows:
-        replay.add(Transitions(*(column.clone() for column in some)))
+        replay.add(some.map(torch.clone))
     learning = learn(agent.representation, replay, s, collector)
     for _ in range(5):
         next(learning)

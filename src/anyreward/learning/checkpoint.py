@@ -11,7 +11,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.errors import UserError
-from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.replay import Replay, from_columns
 from anyreward.learning.train import Learning
 from anyreward.representation.losses import Moments
 
@@ -32,7 +32,7 @@ def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
     }
     if averages is not None and averages.average is not None:
         tensors |= {f"average.{name}": value for name, value in averages.average._asdict().items()}
-    columns = replay.transitions._asdict()
+    columns = replay.transitions.columns
     if replay.frames is None and sum(c.numel() * c.element_size() for c in columns.values()) <= LARGEST_REPLAY:
         tensors |= {f"replay.{name}": column for name, column in columns.items()}
     about = {"done": learning.done, "seconds": learning.seconds, "agent": agent}
@@ -71,10 +71,10 @@ def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], abo
     if learner.averages is not None and "average.FF" in tensors:
         learner.averages.average = Moments(*(tensors[f"average.{name}"] for name in Moments._fields))
     if "replay.actions" in tensors:
-        rows = Transitions(*(tensors[f"replay.{name}"] for name in Transitions._fields))
+        rows = from_columns(tensors, "replay.")
         same = replay.capacity == about["capacity"]
         if not same and len(rows.actions) == about["capacity"]:
-            rows = Transitions(*(column.roll(-(about["added"] % about["capacity"]), 0) for column in rows))  # by age
+            rows = rows.map(lambda column: column.roll(-(about["added"] % about["capacity"]), 0))  # by age
         replay.add(rows)  # to the places where they were, if there are as many
         replay.added = about["added"] if same else replay.added
     else:

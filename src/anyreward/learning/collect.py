@@ -26,12 +26,15 @@ class Collector:
     """Steps a vector environment with the behaviour policy and keeps its place between cycles.
 
     The behaviour policy acts uniformly with probability epsilon, else greedily in pi_z, with one z for each episode.
+    ``look_ahead`` lets transitions have the features of their next states as well.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], features: FeatureMap, seed: int) -> None:
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], features: FeatureMap, seed: int, look_ahead: bool = False
+    ) -> None:
         self._mode = autoreset_mode(env)
         self._env = env
-        self._features = features
+        self._features, self._look_ahead = features, look_ahead
         self._rng = np.random.default_rng(seed)
         self._observations, _ = env.reset(seed=seed)
         self._packed = self._pack(self._observations)
@@ -60,9 +63,9 @@ class Collector:
         gathered = 0
         while gathered < steps:
             rows = self._step(epsilon, greedy, draw_z)
-            gathered += len(rows[1])
+            gathered += len(rows[0])
             columns.append(rows)
-        *whole, rewards = (np.concatenate(column) for column in zip(*columns, strict=True))
+        rewards, *whole = (np.concatenate(column) for column in zip(*columns, strict=True))
         return Transitions(*map(torch.from_numpy, whole)), rewards
 
     def close(self) -> None:
@@ -84,16 +87,17 @@ class Collector:
         observations, rewards, terminated, truncated, infos = self._env.step(actions + start)
         packed = self._pack(observations)
         done = np.logical_or(terminated, truncated)
-        following = packed
+        after, following = observations, packed
         if self._mode is AutoresetMode.SAME_STEP and done.any():
-            following = self._pack(
-                with_final(self._env.single_observation_space, observations, infos["final_obs"], done)
-            )
+            after = with_final(self._env.single_observation_space, observations, infos["final_obs"], done)
+            following = self._pack(after)
+        ahead = (self._features.of(after, following, actions),) if self._look_ahead else ()
         if self._mode is AutoresetMode.DISABLED and done.any():
             observations, _ = self._env.reset(options={"reset_mask": done})
             packed = self._pack(observations)
         keep = ~self._begins
-        rows = (self._packed, actions, following, np.asarray(terminated), phi, np.asarray(rewards, dtype=np.float64))
+        paid = np.asarray(rewards, dtype=np.float64)
+        rows = (paid, self._packed, actions, following, np.asarray(terminated), phi, *ahead)
         self._observations, self._packed = observations, packed
         self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
         if self._z is not None and draw_z is not None and done.any():

@@ -41,16 +41,18 @@ class Dataset:
     next_observations: Any
     terminated: Array
 
-    def transitions(self, features: FeatureMap) -> Transitions:
-        """The packed transitions, with phi(s, a)."""
+    def transitions(self, features: FeatureMap, look_ahead: bool = False) -> Transitions:
+        """The packed transitions, with phi(s, a), and with ``look_ahead`` phi of the next state as well."""
         packed = pack_seen(self.observation_space, self.observations)
+        following = pack_seen(self.observation_space, self.next_observations)
         actions = self.actions - discrete_actions(self.action_space).start
         rows = (
             packed,
             actions.astype(np.int64),
-            pack_seen(self.observation_space, self.next_observations),
+            following,
             self.terminated.astype(bool),
             features.of(self.observations, packed, actions),
+            *([features.of(self.next_observations, following, actions)] if look_ahead else []),
         )
         for name, column in (("observations", rows[0]), ("next observations", rows[2])):
             if not np.isfinite(column).all():

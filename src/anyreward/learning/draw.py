@@ -24,24 +24,32 @@ class KnownFeatures(NamedTuple):
     rows: Tensor
     """(m, packed) distinct"""
     frequency: Tensor
-    """(m,) their share of the replay"""
+    """(m,) their share of the replay; zero for what is seen as a next state only"""
     place: Tensor
     """(categories,) where among ``rows`` each code is"""
 
 
-def known_features(encoder: Encoder, features: Tensor, most: int) -> KnownFeatures | None:
-    """The distinct features (n, packed) of a replay with their frequencies, where there are at most ``most``."""
+def known_features(
+    encoder: Encoder, features: Tensor, most: int, following: Tensor | None = None
+) -> KnownFeatures | None:
+    """The distinct features (n, packed) of a replay with their frequencies, where there are at most ``most``.
+
+    Those of next states are known too, where there are any: ``following`` (n, packed).
+    """
     if not encoder.categorical or encoder.categories > MOST_CATEGORIES:
         return None
+    n = len(features)
+    if following is not None:
+        features = torch.cat([features, following])
     codes = encoder.codes(features)
-    counts = torch.bincount(codes, minlength=encoder.categories)
-    present = counts.nonzero().squeeze(1)
+    present = torch.bincount(codes, minlength=encoder.categories).nonzero().squeeze(1)
     if len(present) > most:
         return None
+    counts = torch.bincount(codes[:n], minlength=encoder.categories)
     everywhere = torch.arange(len(codes), device=codes.device)
     place = torch.zeros_like(counts).scatter_(0, present, everywhere[: len(present)])
     example = torch.empty_like(present).scatter_(0, place[codes], everywhere)
-    return KnownFeatures(features[example], counts[present] / len(codes), place)
+    return KnownFeatures(features[example], counts[present] / n, place)
 
 
 def draw(
@@ -65,12 +73,13 @@ def draw(
     rows = replay.at(index.gather(1, order).flatten())
     observe, encoder = representation.observation_encoder, representation.feature_encoder
     shared = encoder.categorical
+    own = rows.features if rows.next_features is None else rows.next_features  # what multiplies F_i in the loss
     if known is not None:
-        features, here = known.rows, known.place[encoder.codes(rows.features)].view(n, b)
+        features, here = known.rows, known.place[encoder.codes(own)].view(n, b)
         first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
     else:
         other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]
-        features = torch.cat([rows.features, other])
+        features = torch.cat([own, other])
         if shared:  # few distinct ones, often: B need not see each more than once
             distinct, index = encoder.distinct(features)
             shared = len(distinct) <= 2 * b

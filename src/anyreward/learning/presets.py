@@ -72,6 +72,12 @@ class Settings:
     features: Literal["auto", "observation", "achieved_goal"] = "auto"
     """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
     there is one."""
+    first_step: int = 0
+    """From which t on successor measures count: 0, the paper's definition, or 1, the variant of its appendix, which
+    leaves the state itself out; rewards may not depend on the action then."""
+    bias: bool = False
+    """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B: then F . B has to tell
+    no more than advantages. An update takes several times as long."""
     features_include_action: bool = False
     """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
     exploration: float = 1.0
@@ -121,6 +127,17 @@ class Settings:
                 raise UserError(f"{field.name} is {value!r}; expected a number.")
         if self.device.split(":")[0] not in ("cpu", "cuda"):
             raise UserError(f"device is {self.device!r}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
+        if self.first_step not in (0, 1):
+            raise UserError(f"first_step is {self.first_step}; accepted: 0, 1.")
+        if self.first_step == 1 and self.features_include_action:
+            raise UserError(
+                "first_step is 1 and features_include_action is on, but successor measures from t = 1 leave out what "
+                "the action at hand pays: turn one of the two off."
+            )
+        if (self.first_step == 1 or self.bias) and self.compile:
+            raise UserError("compile is on, but neither first_step = 1 nor bias is compiled. Turn compile off.")
+        if self.bias and self.pairs == "average":
+            raise UserError("bias is on, which needs pairs themselves: pairs may not be 'average'.")
         ranges = {
             "exploration": (0.0, 1.0),
             "target_retention": (0.0, 1.0),
@@ -135,7 +152,16 @@ class Settings:
                 raise UserError(f"{name} is {getattr(self, name)}; accepted: {low:g} to {high:g}.")
         if not 0 < self.gamma < 1:
             raise UserError(f"gamma is {self.gamma}; accepted: 0 < gamma < 1 (the successor measure is infinite at 1).")
-        may_be_zero = {"gamma", "warmup_steps", "steps_per_cycle", "seed", "orthonormality", "threads", "wide"}
+        may_be_zero = {
+            "gamma",
+            "warmup_steps",
+            "steps_per_cycle",
+            "seed",
+            "orthonormality",
+            "threads",
+            "wide",
+            "first_step",
+        }
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and field.name not in ranges and not isinstance(value, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -24,10 +25,28 @@ class Transitions(NamedTuple):
     """(n,) bool; true masks the bootstrap term. Truncation is not recorded: it does not."""
     features: Tensor
     """(n, packed features) phi(s, a), what B sees"""
+    next_features: Tensor | None = None
+    """(n, packed features) phi of the next state, where successor measures count from t = 1"""
 
     def at(self, index: Tensor) -> Transitions:
         """The rows at ``index``, of every column."""
-        return Transitions(*(column.index_select(0, index) for column in self))
+        return self.map(lambda column: column.index_select(0, index))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Transitions:
+        """The same function of every column."""
+        return Transitions(**{name: function(column) for name, column in self.columns.items()})
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """The columns that there are, by name."""
+        return {name: column for name, column in self._asdict().items() if column is not None}
+
+
+def from_columns(tensors: Mapping[str, Tensor], prefix: str) -> Transitions:
+    """The inverse of `Transitions.columns`, of tensors with this prefix to their names."""
+    return Transitions(
+        **{name: tensors[f"{prefix}{name}"] for name in Transitions._fields if f"{prefix}{name}" in tensors}
+    )
 
 
 class Replay:
@@ -52,7 +71,7 @@ class Replay:
         """All transitions held, oldest first until the ring wraps around; of images, the numbers of their frames."""
         if self._columns is None:
             raise UserError("The replay is empty: collect transitions or load a dataset first.")
-        return Transitions(*(column[: self.size] for column in self._columns))
+        return self._columns.map(lambda column: column[: self.size])
 
     def at(self, index: Tensor) -> Transitions:
         """The transitions at ``index`` (n,), with their images."""
@@ -66,7 +85,7 @@ class Replay:
 
     def add(self, rows: Transitions) -> None:
         """Append rows; once full, the oldest make room."""
-        rows = Transitions(*(column[-self.capacity :] for column in rows))
+        rows = rows.map(lambda column: column[-self.capacity :])
         n = len(rows.actions)
         if n == 0:
             return
@@ -80,7 +99,8 @@ class Replay:
         if self.frames is not None:
             for old in (self._columns.observations, self._columns.next_observations):
                 self.frames.release(old[where[where < self.size]].cpu())
-        for column, new in zip(self._columns, rows, strict=True):
+        for name, new in rows.columns.items():
+            column = self._columns.columns[name]
             column[where] = new.to(column)
         self.added += n
         self.size = min(self.size + n, self.capacity)
@@ -89,17 +109,15 @@ class Replay:
         """Move there what is held."""
         self.device = torch.device(device)
         if self._columns is not None:
-            self._columns = Transitions(*(column.to(self.device) for column in self._columns))
+            self._columns = self._columns.map(lambda column: column.to(self.device))
 
     def _reserve(self, like: Transitions, needed: int) -> None:
         held = 0 if self._columns is None else len(self._columns.actions)
         if needed <= held or held == self.capacity:
             return
         grown = min(self.capacity, max(needed, 2 * held, 4096))
-        fresh = Transitions(
-            *(torch.empty((grown, *column.shape[1:]), dtype=column.dtype, device=self.device) for column in like)
-        )
+        fresh = like.map(lambda column: torch.empty((grown, *column.shape[1:]), dtype=column.dtype, device=self.device))
         if self._columns is not None:
-            for old, new in zip(self._columns, fresh, strict=True):
-                new[: self.size] = old[: self.size]
+            for name, old in self._columns.columns.items():
+                fresh.columns[name][: self.size] = old[: self.size]
         self._columns = fresh

@@ -53,7 +53,16 @@ def begin(representation: Representation, s: Settings) -> Learning:
     averages = MovingMoments(s.average_share) if s.pairs == "average" else None
     prepare = compiler() if s.compile and device.type == "cuda" else None
     return Learning(
-        make_learner(representation.F, representation.B, s.learning_rate, averages, prepare, s.bfloat16),
+        make_learner(
+            representation.F,
+            representation.B,
+            s.learning_rate,
+            averages,
+            prepare,
+            s.bfloat16,
+            representation.bias,
+            s.first_step,
+        ),
         torch.Generator(device).manual_seed(s.seed),
         torch.Generator(device).manual_seed(stream_seed(s.seed, "explore")),
     )
@@ -98,7 +107,8 @@ def learn(
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
         if s.pairs == "all" and replay.added > counted:  # no more work for B than two minibatches would be
-            known = known_features(representation.feature_encoder, replay.transitions.features, 2 * s.batch_size)
+            held, most = replay.transitions, 2 * s.batch_size
+            known = known_features(representation.feature_encoder, held.features, most, held.next_features)
             counted = replay.added
         end = min(done + s.updates_per_cycle, s.updates)
         while done < end:

@@ -15,8 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from anyreward.representation.derivatives import RunBackward, RunForward, backward_all, forward_taken, rounding
+from anyreward.representation.derivatives import (
+    RunBackward,
+    RunBias,
+    RunForward,
+    backward_all,
+    bias_all,
+    forward_taken,
+    rounding,
+)
 from anyreward.representation.losses import (
+    BiasTerms,
     Moments,
     expected_forward,
     fb_gradients,
@@ -75,10 +84,13 @@ class Targets(NamedTuple):
     """(b, d) discount_i sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i)"""
     B: Tensor
     """(len(second), d) B of the second minibatch"""
+    bias: Tensor | None = None
+    """(b, len(second)) discount_i m-bar(s_{i+1}, z_i, g'_j), where there is a bias"""
 
     def each(self) -> list[Targets]:
         """Those of the minibatches of a stack."""
-        return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), strict=True)]
+        biases = [None] * len(self.B) if self.bias is None else self.bias.unbind()
+        return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), biases, strict=True)]
 
 
 class MovingMoments:
@@ -129,11 +141,11 @@ class Adam:
 
 @dataclass(frozen=True)
 class Learner:
-    """The networks being learned, their slowly moving targets, and one Adam over both.
+    """The networks being learned, their slowly moving targets, and one Adam over all.
 
-    The parameters of F and B are views of one flat vector, and so are the targets': Adam and the moving targets then
-    take one operation each instead of one for every layer. Weight matrices lie in it by input, so that a look-up of
-    one-hot inputs reads whole rows.
+    The parameters of F and B, and of m-bar where there is a bias, are views of one flat vector, and so are the
+    targets': Adam and the moving targets then take one operation each instead of one for every layer. Weight matrices
+    lie in it by input, so that a look-up of one-hot inputs reads whole rows.
     """
 
     F_target: nn.Module
@@ -151,6 +163,11 @@ class Learner:
     optimiser: Adam
     averages: MovingMoments | None = None
     bfloat16: bool = False
+    first_step: int = 0
+    """from which t on successor measures count"""
+    bias_target: nn.Module | None = None
+    run_bias: RunBias | None = None
+    """m-bar, with its derivative, where there is one"""
 
     @torch.no_grad()
     def move_targets(self, retention: float) -> None:
@@ -165,18 +182,21 @@ def make_learner(
     averages: MovingMoments | None = None,
     prepare: Callable[[nn.Module], nn.Module] | None = None,
     bfloat16: bool = False,
+    bias: nn.Module | None = None,
+    first_step: int = 0,
 ) -> Learner:
-    """A learner of F and B in place, with targets equal to them and one Adam over both.
+    """A learner of F and B in place, and of a bias if there is one, with targets equal to them and one Adam over all.
 
     ``prepare`` makes of each network what is run in its place, such as a compiled one. Then, and with ``bfloat16``,
     autograd finds the derivatives.
     """
-    F_target = copy.deepcopy(F).requires_grad_(False)
-    B_target = copy.deepcopy(B).requires_grad_(False)
-    flat = _flatten([*F.parameters(), *B.parameters()])
+    online = nn.ModuleList([F, B] if bias is None else [F, B, bias])
+    targets = copy.deepcopy(online).requires_grad_(False)
+    flat = _flatten([*online.parameters()])
     gradient = torch.zeros_like(flat)
-    _view_as_parts(gradient, [*F.parameters(), *B.parameters()], "grad")
-    flat_target = _flatten([*F_target.parameters(), *B_target.parameters()])
+    _view_as_parts(gradient, [*online.parameters()], "grad")
+    flat_target = _flatten([*targets.parameters()])
+    F_target, B_target, *bias_target = targets
     if prepare is not None:
         F, B, F_target, B_target = (prepare(network) for network in (F, B, F_target, B_target))
     return Learner(
@@ -190,6 +210,9 @@ def make_learner(
         Adam(flat, gradient, learning_rate),
         averages,
         bfloat16,
+        first_step,
+        *bias_target,
+        *([] if bias is None else [bias_all(bias, bfloat16)]),
     )
 
 
@@ -232,8 +255,12 @@ def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targe
             for x, z, shown in zip(*(torch.split(t, step) for t in (batch.next_x, batch.z, batch.shown_z)), strict=True)
         ]
         B = learner.B_target(g[0] if shared else g.flatten(0, 1)).to(batch.z.dtype)
+        bias = None
+        if learner.bias_target is not None:  # (n, b, k)
+            m = [learner.bias_target(*one) for one in zip(batch.next_x, batch.shown_z, g, strict=True)]
+            bias = batch.discount[:, :, None] * torch.stack(m).to(batch.z.dtype)
     discounted = batch.discount.view(-1, 1) * torch.cat(F_next)  # (n b, d)
-    return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1))
+    return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1), bias)
 
 
 def updates(
@@ -257,20 +284,52 @@ def update(learner: Learner, batch: Batch, targets: Targets, orthonormality: flo
     if learner.averages is not None:
         B_second = B[len(B) - len(batch.second) :]
         average = learner.averages.fold(moments(F, B_second, batch.second, targets.F_next, targets.B))
-    dF, dB = fb_gradients(
-        F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, average
+    m_bar, offset, pull_back_bias = None, None, None
+    if learner.run_bias is not None:
+        assert targets.bias is not None
+        m_bar, pull_back_bias = learner.run_bias(batch.x, batch.shown_z, batch.g)  # (b, m)
+        offset = m_bar[:, len(B) - len(batch.second) :] - targets.bias
+    weight = batch.discount if learner.first_step else None
+    dF, dB, doffset = fb_gradients(
+        F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, average, weight, offset
     )
     pull_back_F(dF)
     pull_back_B(dB)
+    if pull_back_bias is not None:
+        assert m_bar is not None
+        pull_back_bias(bias_gradient(m_bar, doffset, batch.here, weight))
     learner.optimiser.step()
-    return partial(losses, F, B, batch, targets)
+    return partial(losses, F, B, batch, targets, weight, m_bar)
 
 
-def losses(F: Tensor, B: Tensor, batch: Batch, targets: Targets) -> dict[str, Tensor]:
-    """Both losses of a minibatch, of F (b, d) for the actions taken and B (m, d)."""
-    B_here, B_second = B[batch.here], B[len(B) - len(batch.second) :]
+def bias_gradient(m_bar: Tensor, doffset: Tensor | None, here: Tensor, weight: Tensor | None) -> Tensor:
+    """(b, m) the gradient of fb_loss with respect to m-bar of all rows of features, of which the last k are others'."""
+    assert doffset is not None
+    b, k = doffset.shape
+    gradient = torch.zeros_like(m_bar)
+    gradient[:, m_bar.shape[1] - k :] = doffset
+    own = torch.ones_like(doffset[:, 0]) if weight is None else weight
+    return gradient.scatter_add_(1, here[:, None], -own[:, None] / b)
+
+
+def losses(
+    F: Tensor,
+    B: Tensor,
+    batch: Batch,
+    targets: Targets,
+    weight: Tensor | None = None,
+    m_bar: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Both losses of a minibatch, of F (b, d) for the actions taken, B (m, d) and m-bar (b, m) if there is one."""
+    k = len(batch.second)
+    B_here, B_second = B[batch.here], B[len(B) - k :]
     whole = torch.ones_like(batch.discount)  # F_next is discounted already
+    bias = None
+    if m_bar is not None and targets.bias is not None:
+        bias = BiasTerms(m_bar.gather(1, batch.here[:, None]).squeeze(1), m_bar[:, len(B) - k :], targets.bias)
     return {
-        "bellman_loss": fb_loss(F, B_here, B_second, targets.F_next, targets.B, whole, batch.second),
+        "bellman_loss": fb_loss(
+            F, B_here, B_second, targets.F_next, targets.B, whole, batch.second, here=weight, bias=bias
+        ),
         "orthonormality_loss": orthonormality_loss(B_here, B_second, batch.second),
     }

@@ -21,6 +21,7 @@ Layer = Callable[[Any], tuple[Tensor, PullBack]]
 """x -> (y, pull_back), where pull_back(dy) sets the parameters' gradients and returns dx."""
 RunForward = Callable[[Tensor, Tensor, Tensor, Sequence[int]], tuple[Tensor, PullBack]]
 RunBackward = Callable[[Tensor], tuple[Tensor, PullBack]]
+RunBias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, PullBack]]
 
 
 def forward_taken(F: nn.Module, bfloat16: bool = False) -> RunForward:
@@ -85,6 +86,11 @@ def backward_all(B: nn.Module, bfloat16: bool = False) -> RunBackward:
     first, *others = B.net
     layers: list[Layer] = [_input(first), *(_layer(layer) for layer in others)]
     return lambda g: _chain(layers, (g, None))
+
+
+def bias_all(bias: nn.Module, bfloat16: bool = False) -> RunBias:
+    """The function from x, shown z (b, d) and g (m, width) to m-bar (b, m), with its derivative by autograd."""
+    return lambda x, z, g: _by_autograd(bias, lambda: bias(x, z, g), bfloat16)
 
 
 def taken(F: Tensor, actions: Tensor) -> Tensor:

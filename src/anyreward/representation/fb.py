@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from anyreward.errors import UserError
 from anyreward.representation.encoding import Encoder
-from anyreward.representation.latent import preprocess_z
-from anyreward.representation.networks import Backward, Forward
+from anyreward.representation.latent import Coordinates, preprocess_z
+from anyreward.representation.networks import Backward, Bias, Forward
 from anyreward.worlds.spaces import Space, channels_last
 
 
@@ -23,6 +23,10 @@ class Representation:
     F: nn.Module
     B: nn.Module
     actions: int
+    bias: nn.Module | None = None
+    """m-bar(s, z, g), where the representation is extended by one"""
+    coordinates: Coordinates | None = None
+    """of z, F and B, where they are not those that the networks learned in"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -31,8 +35,8 @@ class Representation:
 
     @property
     def dim(self) -> int:
-        """d, from B's last layer."""
-        return list(self.B.parameters())[-1].shape[0]
+        """d, from B's last layer, unless other coordinates leave some out."""
+        return len(self.coordinates.C) if self.coordinates else list(self.B.parameters())[-1].shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -41,27 +45,46 @@ class Representation:
 
     def to(self, device: torch.device | str) -> None:
         """Move networks and encoders there, in place."""
-        for module in (self.observation_encoder, self.feature_encoder, self.F, self.B):
+        for module in self.modules.values():
             module.to(device)
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The networks and encoders by name: what is saved of a representation."""
+        parts = {"F": self.F, "B": self.B, "bias": self.bias}
+        parts |= {"observation_encoder": self.observation_encoder, "feature_encoder": self.feature_encoder}
+        return {name: module for name, module in parts.items() if module is not None}
 
     @torch.no_grad()
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
-        F: Tensor = self.F(
-            self.observation_encoder.compact(observations.to(self.device)), preprocess_z(z.to(self.device))
-        )
-        return F
+        own = self.own(z.to(self.device))
+        F: Tensor = self.F(self.observation_encoder.compact(observations.to(self.device)), preprocess_z(own))
+        return F if self.coordinates is None else self.coordinates.forward(F)
 
     @torch.no_grad()
     def backward_map(self, features: Tensor) -> Tensor:
         """B(g), (n, d), of packed features (n, packed)."""
         encoder, features = self.feature_encoder, features.to(self.device)
-        if not encoder.categorical:
-            every: Tensor = self.B(encoder.compact(features))
-            return every
-        distinct, index = encoder.distinct(features)  # few, often: B need not see each more than once
-        B: Tensor = self.B(encoder.compact(distinct))
-        return B.index_select(0, index)
+        index = None
+        if encoder.categorical:
+            features, index = encoder.distinct(features)  # few, often: B need not see each more than once
+        B: Tensor = self.B(encoder.compact(features))
+        B = B if self.coordinates is None else self.coordinates.new(B)
+        return B if index is None else B.index_select(0, index)
+
+    @torch.no_grad()
+    def bias_map(self, observations: Tensor, z: Tensor, features: Tensor) -> Tensor:
+        """m-bar(s, z, g), (n, m), of packed observations (n, packed), one z (d,) and packed features (m, packed)."""
+        x, g = self.observation_encoder.compact(observations), self.feature_encoder.compact(features)
+        if self.bias is None:
+            return torch.zeros(len(x), len(g))
+        m: Tensor = self.bias(x, preprocess_z(self.own(z)).expand(len(x), -1), g)
+        return m
+
+    def own(self, z: Tensor) -> Tensor:
+        """The same z (..., d), in the coordinates that the networks learned in."""
+        return z if self.coordinates is None else self.coordinates.own(z)
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
         """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
@@ -84,7 +107,7 @@ class Representation:
         encoder, index = self.observation_encoder, None
         if encoder.categorical:
             observations, index = encoder.distinct(observations)  # few, often
-        x = encoder.compact(observations)
+        x, z = encoder.compact(observations), self.own(z)  # F' . z' = F . z
         F, shown = self.F, preprocess_z(z).expand(len(x), -1)
         Q: Tensor = F.q(x, z) if isinstance(F, Forward) else F(x, shown) @ z
         return Q if index is None else Q.index_select(0, index)
@@ -102,6 +125,7 @@ def make_representation(
     action_input: bool = False,
     wide: int = 0,
     encoding: str = "plain",
+    bias: bool = False,
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling."""
     if channels_last(observation_space):
@@ -118,4 +142,5 @@ def make_representation(
         )
     F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide, observe.image)
     B = Backward(features.width, dim, hidden, layers, layer_norm)
-    return Representation(observe, features, F, B, actions)
+    m_bar = Bias(observe.width, features.width, dim, hidden, layers, layer_norm, observe.image) if bias else None
+    return Representation(observe, features, F, B, actions, m_bar)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,6 +11,32 @@ from torch.nn import functional
 
 CAUCHY_SCALE = 0.5
 SUM_SIZES = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """A change of variables (Remark "normB"): B' = C B, F'(s, a, z) = C^-T F(s, a, C^-1 z), and so z_R' = C z_R.
+
+    It changes neither policies nor Q-values. Where C (k, d) has fewer rows than columns it leaves out directions that
+    B, and so z_R, never takes; the inverse then is one on all others.
+    """
+
+    C: Tensor
+    """(k, d) float64"""
+    inverse: Tensor
+    """(d, k) float64"""
+
+    def new(self, z: Tensor) -> Tensor:
+        """(..., k) C z, of z or B (..., d)."""
+        return (z.double() @ self.C.T).to(z.dtype)
+
+    def own(self, z: Tensor) -> Tensor:
+        """(..., d) C^-1 z, of z or B (..., k)."""
+        return (z.double() @ self.inverse.T).to(z.dtype)
+
+    def forward(self, F: Tensor) -> Tensor:
+        """(..., k) C^-T F, of F (..., d)."""
+        return (F.double() @ self.inverse).to(F.dtype)
 
 
 def preprocess_z(z: Tensor) -> Tensor:
@@ -52,9 +79,11 @@ def backward_reward_z(n: int, B: Tensor, generator: torch.Generator | None = Non
     return weight @ B / math.sqrt(len(B))
 
 
-def on_sphere(z: Tensor) -> Tensor:
-    """Every z (..., d) scaled to length sqrt(d); zero stays zero."""
-    return math.sqrt(z.shape[-1]) * functional.normalize(z, dim=-1)
+def on_sphere(z: Tensor, own: Tensor | None = None) -> Tensor:
+    """Every z (..., d) scaled to length sqrt(d), as measured in the coordinates of ``own``; zero stays zero."""
+    own = z if own is None else own
+    size: Tensor = torch.linalg.vector_norm(own, dim=-1, keepdim=True).clamp_min(1e-12)
+    return math.sqrt(own.shape[-1]) * (z / size)
 
 
 def sample_z(

@@ -21,6 +21,17 @@ def expected_forward(F_next: Tensor, z: Tensor, temperature: float) -> Tensor:
     return torch.bmm(boltzmann(Q, temperature).unsqueeze(1), F_next).squeeze(1)
 
 
+class BiasTerms(NamedTuple):
+    """m-bar where the loss asks for it."""
+
+    here: Tensor
+    """(b,) m-bar(s_i, z_i, g_i), at the features whose B multiplies F_i"""
+    other: Tensor
+    """(b, k) m-bar(s_i, z_i, g'_j)"""
+    target: Tensor
+    """(b, k) discount_i times the target network's m-bar(s_{i+1}, z_i, g'_j); no gradient"""
+
+
 def fb_loss(
     F: Tensor,
     B: Tensor,
@@ -29,19 +40,25 @@ def fb_loss(
     B_target: Tensor,
     discount: Tensor,
     weights: Tensor | None = None,
+    here: Tensor | None = None,
+    bias: BiasTerms | None = None,
 ) -> Tensor:
     """The Bellman loss on the successor density (Algorithm 1, line 19), over all b x b pairs.
 
-    1/(2 b^2) sum_ij (F_i . B'_j - discount_i F_next_i . B_target_j)^2 - 1/b sum_i F_i . B_i
+    1/(2 b^2) sum_ij (F_i . B'_j - discount_i F_next_i . B_target_j)^2 - 1/b sum_i here_i F_i . B_i
+
+    With a bias, F . B + m-bar takes the place of F . B, everywhere.
 
     Args:
         F: (b, d) F(s_i, a_i, z_i).
-        B: (b, d) B(s_i, a_i), of the same transitions as F.
+        B: (b, d) B(s_i, a_i), of the same transitions as F; B(s_{i+1}) where successor measures count from t = 1.
         B_other: (k, d) B(s'_j, a'_j), of the second, independent minibatch.
         F_next: (b, d) the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i); no gradient.
         B_target: (k, d) the target network's B(s'_j, a'_j); no gradient.
         discount: (b,) gamma, or 0 where the transition terminated.
         weights: (k,) of the rows of the second minibatch, their sum one; 1/k each unless given.
+        here: (b,) 1, which is the default; the discount where successor measures count from t = 1.
+        bias: what m-bar adds.
     """
     if not (F.shape == B.shape == F_next.shape and B_other.shape == B_target.shape and F.shape[1] == B_other.shape[1]):
         shapes = [tuple(t.shape) for t in (F, B, B_other, F_next, B_target)]
@@ -49,8 +66,10 @@ def fb_loss(
     if discount.shape != F.shape[:1]:
         raise UserError(f"fb_loss got a discount of shape {tuple(discount.shape)}; expected ({F.shape[0]},).")
     target = (discount[:, None] * F_next).detach() @ B_target.detach().T  # (b, k)
-    residual = F @ B_other.T - target  # (b, k)
-    return 0.5 * (residual.square() @ _shares(B_other, weights)).mean() - (F * B).sum(1).mean()
+    residual, m = F @ B_other.T - target, (F * B).sum(1)  # (b, k), (b,)
+    if bias is not None:
+        residual, m = residual + bias.other - bias.target, m + bias.here
+    return 0.5 * (residual.square() @ _shares(B_other, weights)).mean() - (m if here is None else here * m).mean()
 
 
 def orthonormality_loss(B: Tensor, B_other: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -103,7 +122,9 @@ def fb_gradients(
     B_target: Tensor,
     orthonormality: float,
     average: Moments | None = None,
-) -> tuple[Tensor, Tensor]:
+    weight: Tensor | None = None,
+    offset: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradient of fb_loss + lambda orthonormality_loss with respect to F (b, d) and B (m, d), in closed form.
 
     Both minibatches refer to rows of one B. Features that are categories repeat within a minibatch: one that is drawn
@@ -119,12 +140,21 @@ def fb_gradients(
         B_target: (len(second), d) the target network's B for those rows.
         orthonormality: lambda, the weight of the orthonormality loss.
         average: moments to use instead of the minibatches' own.
+        weight: (b,) of each F_i . B_i, where it is not 1.
+        offset: (b, k) what a bias adds to the residuals. Then the third result is the gradient with respect to it;
+            otherwise that is None.
     """
     b, d, m, k = len(F), F.shape[1], len(B), len(second)
-    B_first, B_second, B_here = B[: len(first)], B[m - k :], B.index_select(0, here)
-    if average is None and b * k <= (b + k) * d:  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
+    B_first, B_second, B_here, F_here = B[: len(first)], B[m - k :], B.index_select(0, here), F
+    if weight is not None:
+        B_here, F_here = weight[:, None] * B_here, weight[:, None] * F
+    doffset = None
+    if offset is not None or (average is None and b * k <= (b + k) * d):  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
         weighted = second[:, None] * B_second  # (k, d)
         residual = torch.addmm(F @ B_second.T, F_next, B_target.T, alpha=-1)  # (b, k)
+        if offset is not None:
+            residual += offset
+            doffset = residual * (second / b)
         dF = torch.addmm(B_here, residual, weighted, beta=-1 / b, alpha=1 / b)  # (b, d)
         dB = torch.mm((residual * (second / b)).T, F)  # (k, d)
         G = torch.addmm(B_first, B_first @ B_second.T, weighted, beta=-1)  # sum_j (B_i . B_j) B_j - B_i
@@ -135,6 +165,6 @@ def fb_gradients(
         G = torch.addmm(B_first, B_first, BB, beta=-1)
     if k < m:  # the gradients so far are of the last k rows
         dB = torch.cat([dB.new_zeros(m - k, d), dB])
-    dB.index_add_(0, here, F, alpha=-1 / b)
+    dB.index_add_(0, here, F_here, alpha=-1 / b)
     dB[: len(first)].addcmul_(first[:, None], G, value=orthonormality)
-    return dF, dB
+    return dF, dB, doffset

@@ -177,6 +177,43 @@ class Backward(nn.Module):
         return _run(others, input_layer(first, g))
 
 
+class Bias(nn.Module):
+    """m-bar(s, z, g) (Definition "fb2"): what of the successor density the action does not change.
+
+    A network of s and z and a network of g end in a vector each; one ReLU layer of their sum gives a number for every
+    pair. So its rank is not bounded, as that of F . B is by d, and pairs cost no more than that layer.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        features: int,
+        dim: int,
+        hidden: int,
+        layers: int,
+        layer_norm: bool,
+        image: tuple[int, int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.eyes = Eyes(image) if image else None
+        width = self.eyes.width if self.eyes else width
+        self.of_state = mlp(width + dim, hidden, hidden, max(layers - 1, 1), layer_norm)
+        self.of_goal = mlp(features, hidden, hidden, max(layers - 1, 1), layer_norm)
+        self.meet = nn.Linear(hidden, 1)
+
+    def forward(self, x: Tensor, z: Tensor, g: Tensor) -> Tensor:
+        """(n, m) m-bar of n encoded observations with their z (n, d), as F sees it, and m encoded features."""
+        first, *others = self.of_state
+        first_g, *others_g = self.of_goal
+        assert isinstance(first, nn.Linear)
+        assert isinstance(first_g, nn.Linear)
+        seen = x if self.eyes is None else self.eyes(x)
+        u = _run(others, input_layer(first, seen, z))  # (n, hidden)
+        v = _run(others_g, input_layer(first_g, g))  # (m, hidden)
+        m: Tensor = self.meet(torch.relu(u[:, None] + v)).squeeze(2)
+        return m
+
+
 def _run(layers: Iterable[nn.Module], y: Tensor) -> Tensor:
     for layer in layers:
         y = layer(y)

@@ -88,11 +88,13 @@ class Examiner:
         z: Tensor,
         scale: float,
         preferences: Callable[[Tensor], Tensor],
+        q: Callable[[Tensor, Tensor], Tensor],
         temperature: float,
     ) -> Trust:
         """The report on an answer: a policy greedy in preferences (n, A) at packed observations (n, packed).
 
-        ``temperature`` is that of the policy whose values they are; z * scale is z_R.
+        ``q`` gives its Q (n, A) at packed observations and their features, and ``temperature`` is that of the
+        policy whose values they are; z * scale is z_R.
         """
         share = found.explained
         target = settled(target, self.sample, self.features, self.representation)
@@ -103,9 +105,9 @@ class Examiner:
         predicted = value = residual = None
         if self.held_out is not None:
             r = torch.from_numpy(self.held_out_rewards(target)) / scale
-            before, after = (
-                preferences(o).double() for o in (self.held_out.observations, self.held_out.next_observations)
-            )
+            rows = self.held_out
+            before = q(rows.observations, rows.features)
+            after = q(rows.next_observations, rows.features if rows.next_features is None else rows.next_features)
             residual = bellman_residual(before, after, self.held_out, r, self.settings.gamma, temperature)
         if self.world is not None and z.any():
             actions = preferences(self.world.places).argmax(1)
@@ -114,7 +116,7 @@ class Examiner:
             value *= scale
             if predicted > 0:  # times the cosine expected of z with the true one
                 predicted /= math.sqrt(1 + relative_error(found) ** 2)
-        typical = typicality(z, self._training_z)
+        typical = typicality(self.sample.own(z), self.sample.own(self._training_z))
         thin = self._thin_share(values, points)
         transitions = 0 if self.held_out is None else len(self.held_out.actions)
         verdict, reasons = judge(predicted, share, thin, typical, found, transitions)

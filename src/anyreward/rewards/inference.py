@@ -16,7 +16,7 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
-from anyreward.representation.latent import on_sphere, sample_z
+from anyreward.representation.latent import Coordinates, on_sphere, sample_z
 from anyreward.rewards.places import demonstrated_rows, goal_rows, sample_rows
 from anyreward.rewards.regression import (
     ENOUGH,
@@ -56,11 +56,17 @@ class FeatureSample:
     """(n, d) float64"""
     covariance: Tensor
     """(d, d) float64, Cov_rho B = E_rho[B B^T]"""
+    coordinates: Coordinates | None = None
+    """of B, where they are not those that it was learned in"""
+
+    def own(self, z: Tensor) -> Tensor:
+        """(n, d) of z (n, d), in the coordinates that F and B were learned in: its size there is what F knows."""
+        return z if self.coordinates is None else self.coordinates.own(z)
 
     @property
     def radius(self) -> float:
         """The root mean square of |B| under rho: the size of a typical goal's z."""
-        return float((self.weights * self.B.square().sum(1)).sum().sqrt())
+        return float((self.weights * self.own(self.B).square().sum(1)).sum().sqrt())
 
     @cached_property
     def white(self) -> Whitening:
@@ -85,7 +91,8 @@ def with_backward(
 ) -> FeatureSample:
     """The sample with B computed from its rows, in pieces that fit in memory; Cov_rho B too unless it is known."""
     B = torch.cat([representation.backward_map(piece) for piece in torch.split(rows, ROWS_AT_ONCE)]).double()
-    return FeatureSample(rows, weights, B, (B * weights[:, None]).T @ B if covariance is None else covariance)
+    covariance = (B * weights[:, None]).T @ B if covariance is None else covariance
+    return FeatureSample(rows, weights, B, covariance, representation.coordinates)
 
 
 def known_size(z_R: Tensor, sample: FeatureSample, s: Settings) -> tuple[Tensor, Tensor]:
@@ -94,7 +101,7 @@ def known_size(z_R: Tensor, sample: FeatureSample, s: Settings) -> tuple[Tensor,
     Scaling a reward changes no optimal policy.
     """
     size = s.dim**0.5 if s.z_norm == "sphere" else ASK_SIZE * sample.radius
-    scale = z_R.norm(dim=1) / size
+    scale = sample.own(z_R).norm(dim=1) / size
     scale = torch.where(scale > 0, scale, 1.0)
     return z_R / scale[:, None], scale
 
@@ -104,9 +111,10 @@ def training_z(sample: FeatureSample, s: Settings, n: int, random: torch.Generat
     B = None
     if s.z_sampling == "mixture":
         rows = torch.multinomial(sample.weights, s.batch_size, replacement=True, generator=random)
-        B = sample.B[rows].float()
+        B = sample.own(sample.B[rows]).float()
     z = sample_z(s.z_sampling, n, s.dim, B, (s.z_goals, s.z_sums, s.z_rewards), random)
-    return on_sphere(z) if s.z_norm == "sphere" else z
+    z = on_sphere(z) if s.z_norm == "sphere" else z
+    return z if sample.coordinates is None else sample.coordinates.new(z)
 
 
 def reward_values(

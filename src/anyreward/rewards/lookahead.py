@@ -41,6 +41,16 @@ class LookaheadSample:
         return self._ends[0]
 
     @cached_property
+    def features(self) -> Tensor:
+        """(S, packed features) those of the states; zero where a state was seen as a next one alone, without them."""
+        _, before, after = self._ends
+        known = torch.zeros(len(self.states), self.rows.features.shape[1])
+        if self.rows.next_features is not None:
+            known[after] = self.rows.next_features
+        known[before] = self.rows.features
+        return known
+
+    @cached_property
     def _places(self) -> dict[bytes, int]:
         return {row.tobytes(): i for i, row in enumerate(self.states.numpy())}
 
@@ -82,7 +92,7 @@ def lookahead_sample(representation: Representation, replay: Replay, seed: int) 
         return None
     random = torch.Generator().manual_seed(seed)
     rows = replay.transitions.at(torch.randperm(len(replay), generator=random)[:MOST_TRANSITIONS])
-    table = torch.cat([column.reshape(len(rows.actions), -1).double() for column in rows], dim=1)
+    table = torch.cat([column.reshape(len(rows.actions), -1).double() for column in rows.columns.values()], dim=1)
     _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
     first = torch.full((len(counts),), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
     return LookaheadSample(rows.at(first), counts.double())

@@ -81,7 +81,10 @@ def demonstrated_rows(target: Demonstration, features: FeatureMap) -> Array:
     """(n, packed) the packed features along a demonstration."""
     space, observations = features.observation_space, target.observations
     if isinstance(observations, list):
-        observations = stack(space, observations)
+        try:
+            observations = stack(space, observations)
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"A demonstration holds observations of {space}; {observations[0]!r} is none.") from error
     if is_single(space, observations):
         raise UserError("A demonstration is a trajectory of observations; this is a single one. Use goal(state=...).")
     packed = pack_seen(space, observations)

@@ -114,7 +114,8 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
     else:
         places, end = rows.next_observations, torch.arange(n)
         starts, actions, pair, times = rows.observations, rows.actions, end, torch.ones(n)
-    codes = pair_codes(representation, torch.cat([starts, places]), Z)  # (P + M, A, code)
+    goals = rows.features[:: max(1, n // CODE)]
+    codes = pair_codes(representation, torch.cat([starts, places]), Z, goals)  # (P + M, A, code)
     of_pairs = codes[torch.arange(len(starts)), actions]  # (P, code)
     near, share = nearest(codes[len(starts) :], of_pairs)
     goes_on = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
@@ -130,14 +131,21 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
     )
 
 
-def pair_codes(representation: Representation, observations: Tensor, Z: Tensor) -> Tensor:
-    """(n, A, code) F(s, a, z) for every z of Z (m, d), each z scaled alike, projected at random, and added."""
+def pair_codes(representation: Representation, observations: Tensor, Z: Tensor, goals: Tensor) -> Tensor:
+    """(n, A, code) F(s, a, z) for every z of Z (m, d), each z scaled alike, projected at random, and added.
+
+    With a bias F tells actions apart, and not states: m-bar at some packed features (goals) is added for that.
+    """
     random, total = torch.Generator().manual_seed(0), torch.zeros(())
     for z in Z:
         pieces = torch.split(observations, 2_048)
         F = torch.cat([representation.forward_map(piece, z.expand(len(piece), -1)).cpu() for piece in pieces])
-        size = (F - F.mean((0, 1))).square().mean().sqrt().clamp(min=1e-12)
-        total = total + (F / size) @ torch.randn(F.shape[2], CODE, generator=random).to(F) / CODE**0.5
+        told = [F]
+        if representation.bias is not None:
+            told.append(torch.cat([representation.bias_map(piece, z, goals) for piece in pieces])[:, None])
+        for part in told:
+            size = (part - part.mean((0, 1))).square().mean().sqrt().clamp(min=1e-12)
+            total = total + (part / size) @ torch.randn(part.shape[2], CODE, generator=random).to(part) / CODE**0.5
     return total
 
 

@@ -1,0 +1,271 @@
+"""Agents with a bias, with successor measures from t = 1, and in other coordinates: all that others can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyreward as ar
+from anyreward import UserError
+from anyreward.learning.draw import draw, known_features
+from anyreward.learning.replay import Replay
+from anyreward.rewards.inference import with_backward
+from tests.conftest import TINY
+from tests.exact import exact_agent, garnet
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bias": {"bias": True},
+    "from t = 1": {"first_step": 1},
+    "both": {"bias": True, "first_step": 1},
+}
+REWARDS = {
+    "goal": ar.goal((2, 8)),
+    "expression": ar.reward("x - 0.3 * y"),
+    "both": ar.goal((2, 8)) - 0.5 * ar.reward("x > 5"),
+}
+CELLS = np.array([12, 25, 62, 108])
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("variants") / "run"
+    ar.train("four-rooms", out=folder, warmup_steps=6_000, **TINY, **VARIANTS[request.param])  # every pair is seen
+    return folder
+
+
+def test_it_answers_the_same_when_loaded(variant: Path) -> None:
+    trained, again = ar.load(variant), ar.load(variant)
+    assert trained.fingerprint == again.fingerprint
+    for target in REWARDS.values():
+        q = trained.ask(target).q(CELLS)
+        assert np.isfinite(q).all()
+        assert (q == again.ask(target).q(CELLS)).all()
+    assert ("bias.meet.weight" in torch.nn.ModuleDict(trained.representation.modules).state_dict()) is (
+        trained.settings.bias
+    )
+
+
+def test_it_learns_on(variant: Path, tmp_path: Path) -> None:
+    """With the bias, its target and what was seen of next states: in two parts as in one."""
+    s = ar.load(variant).settings
+    small = TINY | {"updates": 40}
+    halves = {"bias": s.bias, "first_step": s.first_step, "warmup_steps": 600, "steps_per_cycle": 0}
+    halves |= {"learning_rate_decay": 0.0}
+    whole = ar.train("four-rooms", **(small | {"updates": 80}), **halves)
+    ar.train("four-rooms", out=tmp_path / "run", **small, **halves)
+    resumed = ar.resume(tmp_path / "run", updates=80, progress=False)
+    for name, module in whole.representation.modules.items():
+        for key, value in module.state_dict().items():
+            assert torch.equal(value, resumed.representation.modules[name].state_dict()[key]), (name, key)
+
+
+def test_values_are_whole_and_preferences_are_not(variant: Path) -> None:
+    """Q = F . z_R + r + E_rho[m-bar r], each added up here by hand."""
+    agent = ar.load(variant)
+    for target in REWARDS.values():
+        policy, mdp = agent.ask(target), agent.exact_mdp()
+        packed = torch.from_numpy(CELLS[:, None]).float()
+        expected = policy.reward_scale * policy.preferences(packed).double().numpy()
+        if agent.settings.first_step:
+            here = np.searchsorted(mdp.observations, CELLS)
+            expected = expected + agent.reward_table(target, mdp)[here, 0][:, None]
+        if agent.settings.bias:
+            cells = agent.sample.rows[:, 0].long().numpy()
+            paid = agent.reward_table(target, mdp)[np.searchsorted(mdp.observations, cells), 0]
+            m_bar = agent.representation.bias_map(packed, policy.z, agent.sample.rows).double().numpy()
+            expected = expected + (m_bar @ (agent.sample.weights.numpy() * paid))[:, None]
+        assert policy.q(CELLS) == pytest.approx(expected, rel=1e-5, abs=1e-8)
+        assert policy.q(int(CELLS[0])) == pytest.approx(expected[0], rel=1e-5)
+        assert policy.value(CELLS) == pytest.approx(expected.max(1), rel=1e-5)
+        assert (policy.act(CELLS) == expected.argmax(1)).all()
+
+
+def test_refining_starts_from_whole_values(variant: Path) -> None:
+    agent, target = ar.load(variant), REWARDS["both"]
+    mdp = agent.exact_mdp()
+    Q = agent.ask(target).q(mdp.observations)
+    r = agent.reward_table(target, mdp)
+    refined = agent.ask(target, refine=1).q(mdp.observations)
+    assert refined == pytest.approx(mdp.q_value(Q.max(1), r), rel=1e-4, abs=1e-4)
+    many = agent.ask(target, refine=2_000).q(mdp.observations)
+    assert many == pytest.approx(mdp.q_value(mdp.optimal_value(r), r), rel=1e-3, abs=1e-3)
+
+
+def test_it_can_be_trusted_tuned_and_observed(variant: Path) -> None:
+    agent = ar.load(variant)
+    policy = agent.ask(REWARDS["expression"])
+    assert policy.trust.residual is not None
+    assert policy.trust.predicted is not None
+    rows = agent.held_out
+    assert rows is not None
+    before, after = (policy.q(o[:, 0].long().numpy()) for o in (rows.observations, rows.next_observations))
+    pi = torch.softmax(torch.from_numpy(after) / policy.reward_scale / agent.settings.temperature, 1).numpy()
+    x, y = rows.observations[:, 0].numpy() % 11, rows.observations[:, 0].numpy() // 11
+    now = before[np.arange(len(before)), rows.actions]
+    error = now - (x - 0.3 * y) - agent.settings.gamma * (pi * after).sum(1)
+    assert policy.trust.residual == pytest.approx(np.sqrt((error**2).mean()) / now.std(ddof=1), rel=1e-3)
+    tuned = agent.finetune(policy, steps=200, updates=20, progress=False)
+    assert np.isfinite(tuned.q(CELLS)).all()
+    policy.observe([[2.0, 8.0]], [1.0])
+    assert np.isfinite(policy.q(CELLS)).all()
+
+
+def test_policy_improvement_needs_whole_promises(variant: Path) -> None:
+    agent = ar.load(variant)
+    if not agent.settings.bias:
+        plain = agent.ask(REWARDS["goal"]).q(CELLS)
+        assert (agent.ask(REWARDS["goal"], improve=20).q(CELLS) >= plain - 1e-9).all()
+        return
+    with pytest.raises(UserError, match=r"With a bias.*cannot be compared.*Ask without improve"):
+        agent.ask(REWARDS["goal"], improve=20)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_numbers_goals_and_endings(changes: dict[str, Any]) -> None:
+    """CartPole: numbers, and episodes that end; a goal among numbers is a point, which a bias answers by itself."""
+    agent = ar.train("CartPole-v1", **TINY, **changes)
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(5, 4)).astype(np.float32) / 10
+    goal = agent.sample.rows[3].numpy()
+    for target in (ar.reward("abs(f2) < 0.05"), ar.goal(goal), ar.goal(goal) + ar.reward("f0")):
+        policy = agent.ask(target)
+        assert np.isfinite(policy.q(observations)).all()
+        assert policy.trust.verdict
+    if changes.get("bias"):
+        policy = agent.ask(ar.goal(goal))
+        packed = torch.from_numpy(observations)
+        m_bar = agent.representation.bias_map(packed, policy.z, torch.from_numpy(goal[None]))
+        F = policy.reward_scale * policy.preferences(packed).double()
+        assert policy.q(observations) == pytest.approx((F + m_bar).numpy(), rel=1e-4, abs=1e-5)
+
+
+def test_next_features_enter_the_loss_and_rho_does_not_change() -> None:
+    """Minibatches pair F_i with the next state's features; those to compare with are drawn from rho as ever."""
+    agent = ar.train("four-rooms", first_step=1, pairs="minibatch", **(TINY | {"updates": 40}))
+    rows = agent.held_out
+    assert rows is not None
+    assert rows.next_features is not None
+    assert torch.equal(rows.next_features, rows.next_observations)
+    replay = Replay(10_000)
+    replay.add(rows)
+    random = torch.Generator().manual_seed(0)
+    encoder = agent.representation.feature_encoder
+    for known in (None, known_features(encoder, rows.features, 300, rows.next_features)):
+        batch = draw(agent.representation, replay, agent.settings, 1, random, known).each()[0]
+        assert torch.equal(batch.g[batch.here], batch.next_x)  # one cell, one column, in both encoders
+        assert float(batch.second.sum()) == pytest.approx(1.0)
+        assert known is None or torch.equal(batch.second, known.frequency)
+
+
+def test_what_is_seen_only_as_a_next_state_is_known_too() -> None:
+    agent = ar.train("four-rooms", **(TINY | {"updates": 40}))
+    features, following = torch.tensor([[12.0], [13.0], [12.0]]), torch.tensor([[13.0], [14.0], [13.0]])
+    known = known_features(agent.representation.feature_encoder, features, 300, following)
+    assert known is not None
+    found = dict(zip(known.rows[:, 0].tolist(), known.frequency.tolist(), strict=True))
+    assert found == pytest.approx({12.0: 2 / 3, 13.0: 1 / 3, 14.0: 0.0})
+    assert [float(known.rows[known.place[c], 0]) for c in (12, 13, 14)] == [12, 13, 14]
+
+
+def test_offline_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    s, a = rng.integers(6, size=500), rng.integers(2, size=500)
+    np.savez(tmp_path / "data.npz", observations=s, actions=a, next_observations=(s + a) % 6)
+    agent = ar.train(tmp_path / "data.npz", first_step=1, bias=True, **TINY)
+    assert np.isfinite(agent.ask(ar.reward("f0 == 3")).q(np.arange(6))).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"first_step": 2}, r"first_step is 2; accepted: 0, 1"),
+        ({"first_step": 1, "features_include_action": True}, r"turn one of the two off"),
+        ({"first_step": 1, "compile": True}, r"compile is on.*Turn compile off"),
+        ({"bias": True, "compile": True}, r"compile is on.*Turn compile off"),
+        ({"bias": True, "pairs": "average"}, r"pairs may not be 'average'"),
+        ({"bias": 1}, r"bias is 1; accepted: True, False"),
+    ],
+)
+def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ar.preset("fast", **changes)
+
+
+@pytest.fixture(scope="module", params=["fast", "paper", "bias"])
+def plain(request: pytest.FixtureRequest) -> ar.Agent:
+    """With z of one length, of any length, and with a bias: for a change of coordinates."""
+    preset = "paper" if request.param == "paper" else "fast"
+    return ar.train("four-rooms", preset=preset, bias=request.param == "bias", **TINY)
+
+
+def test_orthonormalised_agents_answer_the_same(plain: ar.Agent, tmp_path: Path) -> None:
+    """Remark on normalisation: another B with E[B B^T] = 1, another z, the same policies and values."""
+    other = plain.orthonormalised()
+    d = len(other.sample.covariance)
+    assert other.sample.covariance.numpy() == pytest.approx(np.eye(d), abs=1e-4)
+    assert np.abs(plain.sample.covariance.numpy() - np.eye(12)).max() > 0.01  # or there would be nothing to see
+    cells = plain.exact_mdp().observations
+    rng = np.random.default_rng(0)
+    places = np.stack([cells % 11, cells // 11], 1)[rng.integers(len(cells), size=300)]
+    samples = ar.samples(places, rng.normal(size=300), "other")
+    for target in (*REWARDS.values(), samples, ar.demonstration([90, 79])):
+        a, b = plain.ask(target), other.ask(target)
+        assert b.q(cells) == pytest.approx(a.q(cells), rel=1e-3, abs=1e-4 * np.abs(a.q(cells)).max())
+        assert (a.act(cells) == b.act(cells)).mean() > 0.97  # but for rounding where two actions are all but equal
+    assert other.goal_quality(temperature=1e-3).value == pytest.approx(plain.goal_quality(temperature=1e-3).value, 0.1)
+    reloaded = ar.load(other.save(tmp_path / "other"))
+    assert reloaded.fingerprint == other.fingerprint != plain.fingerprint
+    assert reloaded.ask(REWARDS["goal"]).q(cells) == pytest.approx(other.ask(REWARDS["goal"]).q(cells), rel=1e-4)
+    with pytest.raises(UserError, match="another agent's z means nothing"):
+        plain.ask(ar.from_z(other.ask(REWARDS["goal"]).save(tmp_path / "z.json")))
+    with pytest.raises(UserError, match="cannot be continued"):
+        ar.resume(tmp_path / "other", updates=400)
+
+
+def test_it_looks_the_same_to_all_that_measures_z(plain: ar.Agent) -> None:
+    other = plain.orthonormalised()
+    trusts = [agent.ask(REWARDS["expression"]).trust for agent in (plain, other)]
+    if other.representation.dim == 12:  # else training drew z that are left out now
+        assert trusts[1].typical == pytest.approx(trusts[0].typical, abs=0.002)
+    assert trusts[1].predicted == pytest.approx(trusts[0].predicted, abs=0.02)
+    if not plain.settings.bias and other.representation.dim == 12:
+        for improve in (16, "goals"):
+            a, b = (agent.ask(REWARDS["goal"], improve=improve).q(CELLS) for agent in (plain, other))
+            assert b == pytest.approx(a, rel=1e-3, abs=1e-3)
+    twice = other.orthonormalised()
+    assert twice.ask(REWARDS["goal"]).q(CELLS) == pytest.approx(plain.ask(REWARDS["goal"]).q(CELLS), rel=1e-3, abs=1e-4)
+
+
+def test_orthonormalised_is_exact_where_numbers_are() -> None:
+    mdp = garnet(5, 3, seed=2)
+    agent = exact_agent(mdp)
+    other = agent.orthonormalised()
+    r = np.random.default_rng(3).normal(size=5)
+    target = ar.reward(lambda g: r[g[:, 0].astype(int)])
+    q = other.ask(target).q(np.arange(5))
+    assert q == pytest.approx(mdp.q_value(mdp.optimal_value(r), r), abs=1e-8)
+    C = other.representation.coordinates
+    assert C is not None
+    z, z_other = (a.ask(target) for a in (agent, other))
+    assert C.C @ (z.reward_scale * z.z) == pytest.approx((z_other.reward_scale * z_other.z).numpy(), abs=1e-10)
+    assert (C.C @ agent.sample.covariance @ C.C.T).numpy() == pytest.approx(np.eye(5), abs=1e-10)
+
+
+def test_directions_that_b_never_takes_are_left_out() -> None:
+    """A cell that was never seen: its direction has no mass, and orthonormal coordinates have no place for it."""
+    mdp = garnet(5, 3, seed=2)
+    agent = exact_agent(mdp)
+    weights = agent.sample.weights.clone()
+    weights[4] = 0
+    sample = with_backward(agent.representation, agent.sample.rows, weights / weights.sum())
+    blind = ar.Agent(agent.representation, agent.features, sample, agent.settings, world_name="exact")
+    other = blind.orthonormalised()
+    assert other.representation.dim == 4
+    assert other.sample.covariance.numpy() == pytest.approx(np.eye(4), abs=1e-10)
+    target = ar.reward("f0 == 2")
+    assert other.ask(target).z.shape == (4,)
+    assert other.ask(target).q(np.arange(5)) == pytest.approx(blind.ask(target).q(np.arange(5)), abs=1e-9)
