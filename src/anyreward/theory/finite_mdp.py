@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.worlds.maze import Maze
+from anyreward.theory import sparse
+from anyreward.worlds.maze import Maze, parse_maze
 
 Array = np.ndarray[Any, Any]
+
+SPARSE_ABOVE = 150
+"""States above which transitions are kept sparse: optimal values break even at some 70, values of policies at 200."""
+MOST_DENSE_STATES = 2_000
+"""States up to which dense transitions do where SciPy is missing: 160 MB for five actions."""
+MOST_PAIRS = 5_000
+"""Pairs (s, a) up to which the successor measure is built: 200 MB, and some seconds for the inverse."""
 
 
 @dataclass(frozen=True)
@@ -19,40 +27,63 @@ class FiniteMDP:
     """A reward-free MDP (S, A, P, gamma) with finitely many states and actions.
 
     Where an episode can terminate, the rows of ``P`` sum to less than one: what is missing ends there.
+    With a sparse ``P`` nothing of size S x S is built densely. Its linear systems are solved by a sparse LU: quick
+    where steps are short, as in mazes; where they lead anywhere, `value_iteration` is cheaper in thousands of states.
     """
 
-    P: Array
-    """(S, A, S) P[s, a, s'] = P(s' | s, a)."""
+    P: Any
+    """P[s, a, s'] = P(s' | s, a) as an array (S, A, S), or as a SciPy sparse matrix (S*A, S) with row s*A + a."""
     gamma: float
-    observations: Array
-    """(S,) the observation that belongs to each state."""
+    observations: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """(S,) the observation that belongs to each state: 0, 1, ... if left out."""
 
     def __post_init__(self) -> None:
-        if self.P.ndim != 3 or self.P.shape[0] != self.P.shape[2]:
-            raise UserError(f"P has shape {self.P.shape}; expected (states, actions, states).")
-        if not ((self.P >= 0).all() and (self.P.sum(-1) <= 1 + 1e-9).all()):
+        if hasattr(self.P, "tocsr"):
+            P = sparse.csr_matrix(self.P)
+            fits, expected = P.shape[0] % max(P.shape[1], 1) == 0, "(states * actions, states) for a sparse P"
+        else:
+            P = np.asarray(self.P, dtype=np.float64)
+            fits, expected = P.ndim == 3 and P.shape[0] == P.shape[2], "(states, actions, states)"
+        if not fits or 0 in P.shape:
+            raise UserError(f"P has shape {P.shape}; expected {expected}.")
+        if not ((P.data if hasattr(P, "tocsr") else P) >= 0).all() or not (P.sum(-1) <= 1 + 1e-9).all():
             raise UserError("P must hold probabilities: no negative entry and no row with a sum above one.")
         if not 0 < self.gamma < 1:
             raise UserError(f"gamma is {self.gamma}; expected 0 < gamma < 1.")
+        object.__setattr__(self, "P", P)
+        if not len(self.observations):
+            object.__setattr__(self, "observations", np.arange(self.states))
+        if len(self.observations) != self.states:
+            raise UserError(f"{len(self.observations)} observations for {self.states} states; give one for each state.")
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether P is kept as a sparse matrix."""
+        return not isinstance(self.P, np.ndarray)
 
     @property
     def states(self) -> int:
         """The number of states."""
-        return int(self.P.shape[0])
+        return int(self.P.shape[-1])
 
     @property
     def actions(self) -> int:
         """The number of actions."""
-        return int(self.P.shape[1])
+        return int(self.P.shape[0] // self.states if self.is_sparse else self.P.shape[1])
 
     @property
     def live(self) -> Array:
         """The states that do not end the episode at once; only these can be a goal that is stayed at."""
-        return np.flatnonzero(self.P.sum((1, 2)) > 0)
+        return np.flatnonzero(self.P.sum(-1).reshape(self.states, self.actions).sum(1) > 0)
 
-    def transition_matrix(self, pi: Array) -> Array:
-        """(..., S, S) P_pi(s'|s) of policies pi (..., S, A)."""
-        return np.asarray(np.einsum("...sa,sat->...st", pi, self.P))
+    def transition_matrix(self, pi: Array) -> Any:
+        """(..., S, S) P_pi(s'|s) of policies pi (..., S, A); with a sparse P that of one policy, sparse as well."""
+        pi = self._policies(pi)
+        if not self.is_sparse:
+            return np.asarray(np.einsum("...sa,sat->...st", pi, self.P))
+        if pi.ndim != 2:
+            raise UserError(f"Policies of shape {pi.shape}: with a sparse P, ask for one transition matrix at a time.")
+        return sparse.transition_matrix(self.P, pi)
 
     def on_states(self, r: Array) -> Array:
         """Rewards on states (..., S) as rewards on states and actions (..., S, A)."""
@@ -61,17 +92,78 @@ class FiniteMDP:
 
     def policy_value(self, pi: Array, r: Array) -> Array:
         """(..., S) V^pi for policies pi (..., S, A) and rewards r, (..., S) or (..., S, A); t = 0 counts."""
-        r = self._state_action(r)
-        r_pi = (pi * r).sum(-1)  # (..., S)
-        return np.linalg.solve(np.eye(self.states) - self.gamma * self.transition_matrix(pi), r_pi[..., None])[..., 0]
+        pi, r = self._policies(pi), self._state_action(r)
+        return self._solve(pi, (pi * r).sum(-1))
 
     def q_value(self, V: Array, r: Array) -> Array:
         """(..., S, A) Q(s, a) = r(s, a) + gamma E V(s')."""
-        return np.asarray(self._state_action(r) + self.gamma * np.einsum("sat,...t->...sa", self.P, V))
+        r = self._state_action(r)
+        if not self.is_sparse:
+            return np.asarray(r + self.gamma * np.einsum("sat,...t->...sa", self.P, V))
+        V = np.asarray(V, dtype=np.float64)
+        ahead = (self.P @ V.reshape(-1, self.states).T).T  # (n, S A)
+        return np.asarray(r + self.gamma * ahead.reshape(*V.shape, self.actions))
 
     def optimal_value(self, r: Array) -> Array:
         """(..., S) V* for rewards r, (..., S) or (..., S, A), by policy iteration: exact up to rounding."""
+        return self._optimum(r)[1]
+
+    def optimal_policy(self, r: Array) -> Array:
+        """(..., S, A) an optimal policy for each reward, one-hot: the one whose value is `optimal_value`."""
+        return np.asarray(np.eye(self.actions)[self._optimum(r)[0]])
+
+    def value_iteration(self, r: Array, tolerance: float = 1e-9) -> Array:
+        """(..., S) V* to within ``tolerance`` and rounding, by sweeps V <- max_a (r + gamma E V(s')) from V = 0."""
+        if not tolerance > 0:
+            raise UserError(f"tolerance is {tolerance}; it must be positive.")
         r = self._state_action(r)
+        V = np.zeros(r.shape[:-1])
+        off = np.abs(r).max(initial=0.0) / (1 - self.gamma)  # how far V can be from V*: a sweep leaves gamma of it
+        while off > tolerance:
+            last, V = V, self.q_value(V, r).max(-1)
+            off = self.gamma * min(off, np.abs(V - last).max() / (1 - self.gamma))
+        return V
+
+    def occupancy(self, pi: Array, start: Array | None = None) -> Array:
+        """(..., S, A) sum_t gamma^t Pr(s_t = s, a_t = a | s_0 ~ start, pi) for starts (..., S), by default uniform."""
+        pi = self._policies(pi)
+        start = np.full(self.states, 1.0 / self.states) if start is None else np.asarray(start, dtype=np.float64)
+        if start.shape[-1:] != (self.states,):
+            raise UserError(f"start has shape {start.shape}; expected (..., {self.states}), a probability a state.")
+        if not ((start >= 0).all() and (np.abs(start.sum(-1) - 1) < 1e-6).all()):
+            raise UserError("start must hold probabilities: no negative entry, and a sum of one.")
+        return np.asarray(self._solve(pi, start, transposed=True)[..., None] * pi)
+
+    def successor_measure(self, pi: Array) -> Array:
+        """(S, A, S, A) M^pi(s, a, s', a') = sum_t gamma^t Pr(s_t = s', a_t = a' | s, a, pi), eq. (defM)."""
+        n = self.states * self.actions
+        if n > MOST_PAIRS:
+            raise UserError(
+                f"The successor measure of {self.states:,} states and {self.actions} actions has {n:,} x {n:,} "
+                f"entries. Above {MOST_PAIRS:,} pairs (s, a) it is not built: memory grows with their square, time "
+                "with their cube. policy_value, q_value and occupancy answer for a reward or a start without it."
+            )
+        P = (self.P.toarray() if self.is_sparse else self.P).reshape(self.states, self.actions, self.states)
+        step = np.einsum("sat,tb->satb", P, self._policies(pi)).reshape(n, n)  # (s, a) -> (s', a')
+        M = np.linalg.inv(np.eye(n) - self.gamma * step)
+        return M.reshape(self.states, self.actions, self.states, self.actions)
+
+    def successor_density(self, pi: Array, rho: Array) -> Array:
+        """(S, A, S, A) m^pi = M^pi / rho for a positive rho (S, A): what F(s, a, z)^T B(s', a') stands for."""
+        rho = np.asarray(rho, dtype=np.float64)
+        if rho.shape != (self.states, self.actions):
+            raise UserError(f"rho has shape {rho.shape}; expected ({self.states}, {self.actions}), one entry a pair.")
+        if not (rho > 0).all():
+            raise UserError(f"rho has an entry {rho.min()}; a density needs rho > 0 at every (s, a).")
+        return np.asarray(self.successor_measure(pi) / rho)
+
+    def _optimum(self, r: Array) -> tuple[Array, Array]:
+        """(..., S) the actions of an optimal policy, and its value."""
+        r = self._state_action(r)
+        if self.is_sparse:
+            solved = [sparse.optimum(self.P, self.gamma, one) for one in r.reshape(-1, self.states, self.actions)]
+            choices, values = np.array([a for a, _ in solved], dtype=np.int64), np.array([V for _, V in solved])
+            return choices.reshape(r.shape[:-1]), values.reshape(r.shape[:-1])
         scale = np.abs(r).max((-2, -1), keepdims=True)[..., 0] if r.size else 1.0  # (..., 1)
         choice = r.argmax(-1)  # (..., S)
         for _ in range(10_000):
@@ -81,16 +173,25 @@ class FiniteMDP:
             # switch only for a real gain: rounding must not make two equal actions take turns
             better = Q.max(-1) > current + 1e-10 * np.maximum(scale, np.abs(current))
             if not better.any():
-                return np.asarray(current)
+                return choice, np.asarray(current)
             choice = np.where(better, Q.argmax(-1), choice)
         raise RuntimeError("policy iteration did not settle")  # impossible: finitely many policies, each better
 
-    def successor_measure(self, pi: Array) -> Array:
-        """(S, A, S, A) M^pi(s, a, s', a') = sum_t gamma^t Pr(s_t = s', a_t = a' | s, a, pi), eq. (defM)."""
-        n = self.states * self.actions
-        step = np.einsum("sat,tb->satb", self.P, pi).reshape(n, n)  # (s, a) -> (s', a')
-        M = np.linalg.inv(np.eye(n) - self.gamma * step)
-        return M.reshape(self.states, self.actions, self.states, self.actions)
+    def _solve(self, pi: Array, b: Array, transposed: bool = False) -> Array:
+        """(..., S) x with (I - gamma P_pi) x = b, or with its transpose, for policies pi (..., S, A) and b (..., S)."""
+        if self.is_sparse:
+            return sparse.solve(self.P, self.gamma, pi, b, transposed)
+        system = np.eye(self.states) - self.gamma * self.transition_matrix(pi)
+        return np.linalg.solve(system.swapaxes(-1, -2) if transposed else system, b[..., None])[..., 0]
+
+    def _policies(self, pi: Array) -> Array:
+        pi = np.asarray(pi)
+        if pi.shape[-2:] != (self.states, self.actions):
+            raise UserError(
+                f"A policy of shape {pi.shape} does not fit this MDP; expected (..., {self.states}, {self.actions}), "
+                "the probability of each action in each state."
+            )
+        return pi
 
     def _state_action(self, r: Array) -> Array:
         # Where S = A, a batch of state rewards looks like one reward on states and actions: say so with `on_states`.
@@ -105,26 +206,75 @@ class FiniteMDP:
         )
 
 
-def finite_mdp(env: gym.Env[Any, Any], gamma: float, most_states: int | None = None) -> FiniteMDP | None:
-    """The exact MDP behind an environment, if it shows one: our mazes, or a toy-text table ``P``; else None.
+@overload
+def finite_mdp(source: Maze | str, gamma: float) -> FiniteMDP: ...
+@overload
+def finite_mdp(
+    source: gym.Env[Any, Any] | Maze | str, gamma: float, most_states: int | None = None
+) -> FiniteMDP | None: ...
+def finite_mdp(
+    source: gym.Env[Any, Any] | Maze | str, gamma: float, most_states: int | None = None
+) -> FiniteMDP | None:
+    """The exact MDP of a maze or its drawing, or behind an environment: our mazes, or a toy-text table ``P``.
 
-    Also None, before anything large is built, where it has more than ``most_states`` states.
+    None for an environment that shows neither, and, before anything large is built, above ``most_states`` states.
     """
     most = most_states or float("inf")
-    base = env.unwrapped
-    maze = getattr(base, "maze", None)
+    maze: Any = None
+    table: Any = None
+    if isinstance(source, gym.Env):
+        maze = getattr(source.unwrapped, "maze", None)
+        if isinstance(source.observation_space, gym.spaces.Discrete):
+            table = getattr(source.unwrapped, "P", None)
+    elif isinstance(source, Maze | str):
+        maze = parse_maze(source) if isinstance(source, str) else source
+    else:
+        raise UserError(
+            f"finite_mdp got a {type(source).__name__}; it takes a Gymnasium environment (of a world: world.make()), "
+            "a Maze or a maze drawing. For arrays there is FiniteMDP(P, gamma)."
+        )
     if isinstance(maze, Maze):
-        return None if len(maze.free) > most else FiniteMDP(maze.transitions, gamma, maze.free)
-    table = getattr(base, "P", None)
-    if isinstance(table, dict) and isinstance(env.observation_space, gym.spaces.Discrete):
-        states, actions = len(table), len(table[0])
-        if states > most:
-            return None
-        P = np.zeros((states, actions, states))
-        for s, by_action in table.items():
-            for a, outcomes in by_action.items():
-                for probability, successor, _reward, terminated in outcomes:
-                    if not terminated:
-                        P[s, a, successor] += probability
-        return FiniteMDP(P, gamma, np.arange(states))
+        return None if len(maze.free) > most else _maze_mdp(maze, gamma)
+    if isinstance(table, dict):
+        return None if len(table) > most else _table_mdp(table, gamma)
     return None
+
+
+def _maze_mdp(maze: Maze, gamma: float) -> FiniteMDP:
+    to = maze.free_successors  # (S, A)
+    return from_entries(np.arange(to.size), to.reshape(-1), np.ones(to.size), to.shape, gamma, maze.free)
+
+
+def _table_mdp(table: dict[int, Any], gamma: float) -> FiniteMDP:
+    """The MDP of a table {state: {action: [(probability, next state, reward, terminated), ...]}}."""
+    states, actions = len(table), len(table[0])
+    entries = [
+        (s * actions + a, successor, probability)
+        for s, by_action in table.items()
+        for a, outcomes in by_action.items()
+        for probability, successor, _reward, terminated in outcomes
+        if not terminated
+    ]
+    rows, to, probabilities = np.array(entries).reshape(-1, 3).T
+    return from_entries(rows.astype(np.int64), to.astype(np.int64), probabilities, (states, actions), gamma)
+
+
+def from_entries(
+    rows: Array,
+    to: Array,
+    probabilities: Array,
+    shape: tuple[int, ...],
+    gamma: float,
+    observations: Array | None = None,
+) -> FiniteMDP:
+    """An MDP of (states, actions) from its transitions: the rows s*A + a, where they lead, and how likely.
+
+    Sparse above `SPARSE_ABOVE` states where SciPy is installed.
+    """
+    S, A = shape
+    observations = np.arange(S) if observations is None else observations
+    if S > SPARSE_ABOVE and (sparse.installed() or S > MOST_DENSE_STATES):
+        return FiniteMDP(sparse.csr_matrix((probabilities, (rows, to)), shape=(S * A, S)), gamma, observations)
+    P = np.zeros((S * A, S))
+    np.add.at(P, (rows, to), probabilities)
+    return FiniteMDP(P.reshape(S, A, S), gamma, observations)

@@ -90,14 +90,14 @@ class Maze:
         return np.stack([x, y], axis=1)
 
     @property
+    def free_successors(self) -> Array:
+        """(n_free, 5) where each action leads from each free cell, both counted among the free cells."""
+        return np.searchsorted(self.free, self.successors[self.free])
+
+    @property
     def transitions(self) -> Array:
-        """(n_free, 5, n_free) the exact transition probabilities between the free cells, for `theory`."""
-        index = np.full(self.cells, -1)
-        index[self.free] = np.arange(len(self.free))
-        P = np.zeros((len(self.free), len(ACTION_NAMES), len(self.free)))
-        rows, actions = np.indices(self.successors[self.free].shape)
-        P[rows, actions, index[self.successors[self.free]]] = 1.0
-        return P
+        """(n_free, 5, n_free) the exact transition probabilities between the free cells; large for a large maze."""
+        return np.eye(len(self.free))[self.free_successors]
 
 
 def parse_maze(drawing: str) -> Maze:
@@ -143,22 +143,21 @@ def parse_maze(drawing: str) -> Maze:
 def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
     """A walled drawing with this share of walls at random inside, and walls where the rest cannot reach."""
     inside = np.random.default_rng(seed).random((size - 2, size - 2)) >= walls
-    free = np.pad(inside, 1)
-    largest = np.zeros_like(free)
-    for start in np.argwhere(free):
-        region = np.zeros_like(free)
-        region[tuple(start)] = True
-        while True:
-            grown = region.copy()
-            for axis, step in ((0, 1), (0, -1), (1, 1), (1, -1)):
-                grown |= np.roll(region, step, axis)
-            grown &= free  # the border is walled, so nothing grows around it
-            if (grown == region).all():
-                break
-            region = grown
-        if region.sum() > largest.sum():
+    unseen = set(np.flatnonzero(np.pad(inside, 1)).tolist())  # the border is walled, so no step leaves the drawing
+    largest: list[int] = []
+    for start in sorted(unseen):
+        if start not in unseen:
+            continue
+        unseen.remove(start)
+        region = [start]
+        for cell in region:  # grows while it is walked through
+            near = {cell - 1, cell + 1, cell - size, cell + size} & unseen
+            unseen -= near
+            region += near
+        if len(region) > len(largest):
             largest = region
-    return "\n".join("".join(" " if cell else "#" for cell in row) for row in largest)
+    free = set(largest)
+    return "\n".join("".join(" " if y * size + x in free else "#" for x in range(size)) for y in range(size))
 
 
 class MazeEnv(gym.Env[np.int64, np.int64]):
