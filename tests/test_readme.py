@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from pathlib import Path
@@ -36,6 +37,39 @@ def test_datasets_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     for block in blocks("docs/datasets.md"):
         exec(compile(block, "datasets.md", "exec"), {})
+
+
+def test_theory_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for block in blocks("docs/theory.md"):
+        exec(compile(block, "theory.md", "exec"), {})
+    assert "Bound(bound=" in capsys.readouterr().out
+
+
+def test_every_function_that_the_theory_page_names_exists() -> None:
+    """Statement -> function -> test: the second and third column of the table."""
+    table = (ROOT / "docs" / "theory.md").read_text().split("## From statement to function to test")[1].split("##")[0]
+    rows = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 20
+    named, tests = set(), set()
+    for functions, where in rows:
+        room = "fb"
+        for name in re.findall(r"`([\w.]+)", functions):
+            head, _, tail = name.partition(".")
+            room = head or room  # `.pointwise` belongs to the room named before
+            named.add((room, tail))
+        tests |= set(re.findall(r"`([\w/]+\.py)`", where))
+    homes = {
+        name: importlib.import_module(f"anyreward.theory.{name}")
+        for name in ("bounds", "fb", "navigation", "stationary")
+    }
+    homes |= {"FiniteMDP": ar.FiniteMDP, "FB": homes["fb"].FB, "Agent": ar.Agent, "anyreward": ar}
+    for room, name in named:
+        home = homes.get(room, ar)
+        name = name or room
+        assert hasattr(home, name) or name in getattr(home, "__dataclass_fields__", {}), (room, name)
+    found = {str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert tests
+    assert all(any(path.endswith(test) for path in found) for test in tests), tests
 
 
 def test_rewards_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

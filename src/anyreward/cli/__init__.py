@@ -12,6 +12,7 @@ import tyro
 
 from anyreward.cli.asking import Ask
 from anyreward.cli.evaluating import Evaluate
+from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor
 from anyreward.cli.training import Continue, Train
 from anyreward.errors import UserError
@@ -32,6 +33,7 @@ def _parse(arguments: Sequence[str]) -> Any:
         Annotated[Continue, tyro.conf.subcommand("continue")],
         Annotated[Ask, tyro.conf.subcommand("ask")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Theory, tyro.conf.subcommand("theory")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
         Annotated[Doctor, tyro.conf.subcommand("doctor")],
         Annotated[Demo, tyro.conf.subcommand("demo")],

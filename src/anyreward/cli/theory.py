@@ -1,0 +1,56 @@
+"""`anyreward theory`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from anyreward.errors import UserError
+from anyreward.experiments.theory import tightness
+from anyreward.loading import load
+from anyreward.storage.files import write_json
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Hold the paper's theorems against an agent of a finite world: every bound beside the gap that it bounds."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """The agent's folder."""
+    rewards: int = 10
+    """How many of each kind."""
+    seed: int = 0
+    """Which rewards."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> None:
+        """Compute, print, write."""
+        if self.rewards < 1:
+            raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        agent = load(self.run_folder)
+        table = Table(title=f"{agent.world_name}: bounds and what they bound, means", title_justify="left")
+        for column in ("statement", "rewards", "gap", "bound", "trivial", "useful"):
+            table.add_column(column, justify="left" if column in ("statement", "rewards") else "right")
+        rows = []
+        console = Console()
+        with console.status("Solving for every policy ..."):
+            for found in tightness(agent, self.rewards, self.seed):
+                row = found.summary()
+                rows.append(row)
+                sizes = (_number(row[key]) for key in ("gap", "bound", "trivial"))
+                table.add_row(row["statement"], row["rewards"], *sizes, f"{row['informative']:.0%}")
+        console.print(table)
+        broken = [f"{row['statement']} ({row['rewards']})" for row in rows if not row["holds"]]
+        print("trivial: what no two policies differ by; useful: how often the bound is below that (docs/theory.md).")
+        print(f"A bound was exceeded: {', '.join(broken)}." if broken else "Every bound holds.")
+        if self.json:
+            write_json(self.json, {"agent": agent.fingerprint, "seed": self.seed, "rows": rows})
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}" if x > 1e-6 else "0"

@@ -1,0 +1,236 @@
+"""The paper's theorems on a learned agent: its F and B as tables, how tight the bounds are, and what rank d keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from anyreward.acting.evaluate import score_policies, state_features
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.representation.losses import boltzmann
+from anyreward.theory import bounds, sparse
+from anyreward.theory.bounds import Bound
+from anyreward.theory.fb import FB, exact, goal_measure
+from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.theory.stationary import SuccessorDensity, density_of, fb_loss, singular_values, truncated
+
+Array = np.ndarray[Any, Any]
+
+KINDS = ("single goal", "smooth", "dense")
+"""Rewards on goals that any finite world has, of which each has |r| <= 1."""
+SAMPLES, DELTA = 1_000, 0.1
+"""Rewards observed, and the probability of bad luck allowed, where z_R is estimated."""
+WEAK = "F, B weakly"
+NOISE = 0.1
+"""Error of an approximate reward, uniform between minus and plus this share of its size."""
+
+
+def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
+    """An agent's F, B and m-bar on its finite world, with rho of its training data; goals are its distinct features.
+
+    F(., ., z) is that of z at the size that `Agent.ask` brings it to: scaling a reward changes no policy.
+    """
+    mdp = mdp or agent.exact_mdp()
+    rows = state_features(mdp, agent.features)  # (S, A, packed)
+    goals, phi = np.unique(rows.flatten(0, 1).numpy(), axis=0, return_inverse=True)
+    place = {row.tobytes(): i for i, row in enumerate(goals)}
+    rho = np.zeros(len(goals))
+    for row, weight in zip(agent.sample.rows.numpy(), agent.sample.weights.numpy(), strict=True):
+        if row.tobytes() in place:
+            rho[place[row.tobytes()]] += weight
+    if not (rho > 0).all():
+        raise UserError(
+            f"{int((rho == 0).sum())} of the {len(goals)} goals were never visited in training, so there is no density "
+            "with respect to rho there. Train on more transitions."
+        )
+    states = agent.packed_states(mdp)
+
+    def at_known_size(z: Array) -> torch.Tensor:
+        return agent.known_size(torch.from_numpy(np.asarray(z, dtype=np.float64))[None])[0][0]
+
+    def forward(z: Array) -> Array:
+        known = at_known_size(z)
+        return agent.representation.forward_map(states, known.expand(len(states), -1)).double().numpy()
+
+    def bias(z: Array) -> Array:
+        return agent.representation.bias_map(states, at_known_size(z), torch.from_numpy(goals)).double().numpy()
+
+    B = agent.representation.backward_map(torch.from_numpy(goals)).double().numpy()
+    m_bar = bias if agent.settings.bias else None
+    first = agent.settings.first_step
+    return FB(mdp, forward, B, rho / rho.sum(), phi.reshape(mdp.states, mdp.actions), m_bar, first)
+
+
+def rewards_on_goals(fb: FB, kind: str, n: int, seed: int) -> Array:
+    """(n, G) rewards of a kind, the largest of each of size one.
+
+    Single goals pay one; dense ones are normal numbers; smooth ones are what the random policy, with half the horizon,
+    will earn of dense ones from the next step on, which differs little between neighbours.
+    """
+    rng = np.random.default_rng([seed, *kind.encode()])
+    if kind == "single goal":
+        return np.eye(fb.goals)[rng.permutation(fb.goals)[:n]]
+    r = rng.standard_normal((n, fb.goals))
+    if kind == "smooth":
+        mdp = fb.mdp
+        uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
+        spread = FiniteMDP(mdp.P, 1 - 2 * (1 - mdp.gamma) if mdp.gamma > 0.5 else mdp.gamma)
+        V = spread.policy_value(uniform, fb.on_pairs(r))
+        ahead = spread.q_value(V, np.zeros_like(fb.on_pairs(r))).reshape(n, -1)
+        among = np.eye(fb.goals)[fb.phi.ravel()]  # (S A, G)
+        r = ahead @ among / among.sum(0)
+        r = r - r.mean(1, keepdims=True)
+    return np.asarray(r / np.abs(r).max(1, keepdims=True))
+
+
+def steps_between(fb: FB) -> Array:
+    """(S, S) how many steps apart two states are, in the direction that takes longer."""
+    from scipy.sparse.csgraph import shortest_path
+
+    mdp = fb.mdp
+    P = mdp.P.toarray() if mdp.is_sparse else mdp.P
+    moves = P.reshape(mdp.states, mdp.actions, mdp.states).sum(1) > 0
+    steps = shortest_path(moves, unweighted=True)
+    return np.asarray(np.maximum(steps, steps.T))
+
+
+class Tightness(NamedTuple):
+    """A bound beside what it bounds, for some rewards."""
+
+    statement: str
+    kind: str
+    bound: Array
+    """(n,)"""
+    gap: Array
+    """(n,)"""
+    trivial: Array
+    """(n,) (max r - min r) / (1 - gamma), which no gap between two policies exceeds"""
+
+    def summary(self) -> dict[str, Any]:
+        """Means, and for how many rewards the bound says more than the trivial one."""
+        return {
+            "statement": self.statement,
+            "rewards": self.kind,
+            "n": len(self.gap),
+            "gap": float(self.gap.mean()),
+            "bound": float(self.bound.mean()),
+            "trivial": float(self.trivial.mean()),
+            "informative": float((self.bound < self.trivial).mean()),
+            "holds": bool((self.bound >= self.gap - 1e-9).all()),
+        }
+
+
+def statements(fb: FB, seed: int = 0) -> dict[str, Callable[[Array], Bound[Any]]]:
+    """Every bound of the paper on an optimality gap, as a function of a reward on goals (docs/theory.md)."""
+    fixed = exact(fb.mdp, fb.rho, fb.phi, fb.B, fb.first)
+    rng = np.random.default_rng(seed)
+
+    def nearly(r: Array) -> Array:
+        return np.asarray(r + NOISE * rng.uniform(-1, 1, len(r)))
+
+    found: dict[str, Callable[[Array], Bound[Any]]] = {
+        "F, B in L1": lambda r: bounds.approximation(fb, r),
+        "F, B in L1: Q": lambda r: bounds.q_approximation(fb, r),
+        "F, B pointwise": lambda r: bounds.pointwise(fb, r),
+        "approximate r": lambda r: bounds.approximate_reward(fb, r, nearly(r)),
+        "sampled z_R": lambda r: bounds.sampled_reward(fb, r, SAMPLES, DELTA, seed=seed),
+        "fixed B": lambda r: bounds.fixed_backward(fixed, r)[0],
+        "fixed B, precise": lambda r: bounds.fixed_backward(fixed, r)[1],
+    }
+    if sparse.installed() and (fb.phi == np.arange(fb.mdp.states)[:, None]).all():
+        distance = steps_between(fb)
+        found[WEAK] = lambda r: bounds.lipschitz(fb, r, distance)
+    return found
+
+
+def tightness(agent: Agent, n: int = 10, seed: int = 0, weak: int = 2) -> Iterator[Tightness]:
+    """Every bound of the paper for an agent, on n rewards of each kind; the slow one, by linear programs, on a few."""
+    fb = fb_tables(agent)
+    for kind in KINDS:
+        rewards = rewards_on_goals(fb, kind, n, seed)
+        for statement, bound in statements(fb, seed).items():
+            some = rewards[:weak] if statement == WEAK else rewards
+            found = [bound(r) for r in some]
+            largest, gap = (np.array([np.max(pair[i]) for pair in found]) for i in (0, 1))
+            yield Tightness(statement, kind, largest, gap, np.ptp(some, axis=1) / (1 - fb.mdp.gamma))
+
+
+def rank_kept(agent: Agent) -> dict[str, Array]:
+    """Singular values in L2(rho) of m^pi: of the random policy, and of those for every goal, the mean square."""
+    fb = fb_tables(agent)
+    fb = exact(fb.mdp, fb.rho, fb.phi)  # one-hot B: the true m^{pi_z} for every z
+    uniform = np.full((fb.mdp.states, fb.mdp.actions), 1 / fb.mdp.actions)
+    found = {"random policy": singular_values(_density(fb, fb.mdp.successor_measure(uniform)))}
+    goals = [singular_values(density_of(fb, z, _starts(fb))) for z in np.eye(fb.goals)]
+    found["optimal policies for single goals"] = np.sqrt(np.mean(np.square(goals), axis=0))
+    return found
+
+
+def dimension_figures(agent: Agent, n: int = 20, seed: int = 0) -> dict[str, Any]:
+    """What d buys: the error of F . B relative to m^{pi_z}, and what answers miss, for each kind of reward.
+
+    Errors are in L2(rho), relative to the size of m. F . B is compared with m of the greedy pi_z that acts, as theorems
+    do, and with that of the soft policy that F was trained on; beside each stands the least error that rank d can have
+    (SVD). Beside the answers stand those of the exact F for the best B of the random policy in dimension d.
+    """
+    fb = fb_tables(agent)
+    d = fb.dimension
+    uniform = np.full((fb.mdp.states, fb.mdp.actions), 1 / fb.mdp.actions)
+    _, B = truncated(_density(exact(fb.mdp, fb.rho, fb.phi), fb.mdp.successor_measure(uniform)), min(d, fb.goals))
+    ideal = exact(fb.mdp, fb.rho, fb.phi, B)
+    figures: dict[str, Any] = {
+        "d": d,
+        "variant": {"bias": agent.settings.bias, "first_step": agent.settings.first_step},
+    }
+    for kind in KINDS:
+        rewards = rewards_on_goals(fb, kind, n, seed)
+        errors = []
+        for z in rewards @ (fb.rho[:, None] * fb.B):
+            model = fb.model_density(z).reshape(-1, fb.goals)
+            for pi in (fb.policy(z), training_policy(agent, fb, z)):
+                true = SuccessorDensity(
+                    goal_measure(fb.mdp, pi, fb.phi, fb.goals, fb.first).reshape(model.shape) / fb.rho,
+                    _starts(fb),
+                    fb.rho,
+                )
+                size, left = (singular_values(true)[i:] for i in (0, d))
+                error = np.sqrt(fb_loss(true, model, np.eye(fb.goals)))
+                errors.append(np.array([error, np.linalg.norm(left)]) / np.linalg.norm(size))
+        greedy, soft = np.reshape(errors, (-1, 2, 2)).mean(0)
+        figures[kind] = {
+            "error": float(greedy[0]),
+            "least error of rank d": float(greedy[1]),
+            "error, policy of training": float(soft[0]),
+            "least error of rank d, policy of training": float(soft[1]),
+            "score": _score(fb, rewards),
+            "score with exact F, best B": _score(ideal, rewards),
+        }
+    return figures
+
+
+def training_policy(agent: Agent, fb: FB, z: Array) -> Array:
+    """(S, A) softmax(F . z / tau), whose successors F is trained on, where pi_z acts greedily."""
+    _, scale = agent.known_size(torch.from_numpy(z)[None])
+    return boltzmann(torch.from_numpy(fb.preferences(z)) / float(scale[0]), agent.settings.temperature).numpy()
+
+
+def _score(fb: FB, rewards: Array) -> float:
+    """The mean over rewards, 0 = random, 1 = optimal."""
+    pi = np.stack([fb.policy(fb.z_of(r)) for r in rewards])
+    return float(score_policies(fb.mdp, pi, fb.on_pairs(rewards)).normalised.mean())
+
+
+def _starts(fb: FB) -> Array:
+    """(S A,) rho of the states, with uniform actions, where goals are states; else that of the pairs."""
+    share = 1 / fb.mdp.actions if (fb.phi == fb.phi[:, :1]).all() else 1.0
+    return np.asarray(fb.rho[fb.phi.ravel()] * share)
+
+
+def _density(fb: FB, M: Array) -> SuccessorDensity:
+    """The density of M (S, A, S, A) over goals, with respect to rho."""
+    n = fb.mdp.states * fb.mdp.actions
+    return SuccessorDensity(M.reshape(n, n) @ np.eye(fb.goals)[fb.phi.ravel()] / fb.rho, _starts(fb), fb.rho)
