@@ -11,6 +11,7 @@ import torch
 
 import anyreward as ar
 from anyreward import UserError
+from anyreward.experiments.all_rewards import baselines, tables_to_z
 from anyreward.learning.draw import draw, known_features
 from anyreward.learning.replay import Replay
 from anyreward.rewards.inference import with_backward
@@ -91,6 +92,12 @@ def test_refining_starts_from_whole_values(variant: Path) -> None:
     r = agent.reward_table(target, mdp)
     refined = agent.ask(target, refine=1).q(mdp.observations)
     assert refined == pytest.approx(mdp.q_value(Q.max(1), r), rel=1e-4, abs=1e-4)
+    kept, tables = agent.kept_transitions, np.stack([agent.reward_table(each, mdp) for each in REWARDS.values()])
+    together = baselines(agent, mdp, tables, *tables_to_z(agent, mdp, tables))  # the suite's way, many rewards at once
+    for each, found in zip(REWARDS.values(), together, strict=True):
+        policy = agent.ask(each)
+        whole = policy.action_values(kept.states, kept.features) - policy.preferences(kept.states).double()
+        assert found.numpy() == pytest.approx(whole[:, 0].numpy(), rel=1e-4, abs=1e-6)
     many = agent.ask(target, refine=2_000).q(mdp.observations)
     assert many == pytest.approx(mdp.q_value(mdp.optimal_value(r), r), rel=1e-3, abs=1e-3)
 

@@ -162,11 +162,24 @@ def score_family(
     if refine:
         kept = agent.kept_transitions
         rewards = rewards_of(agent, mdp, r, kept.rows.features) / scale[:, None]
-        known = kept.refine(q_tables(agent.representation, kept.states, z), rewards, agent.settings.gamma, refine)
-        Q = kept.at(states, known, Q)
+        start = q_tables(agent.representation, kept.states, z) + baselines(agent, mdp, r, z, scale)[..., None]
+        Q = kept.at(states, kept.refine(start, rewards, agent.settings.gamma, refine), Q)
     scores = score_policies(mdp, np.asarray(action_probabilities(Q, temperature=temperature)), r)
     reach = np.ptp(r, axis=(1, 2)) / (1 - mdp.gamma)
     return FamilyScores(scores, scores.optimal - scores.random < BARELY * reach)
+
+
+def baselines(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tensor) -> Tensor:
+    """(n, states kept) what Q has beside F . z for rewards r (n, S, A): `rewards.baseline`, for many at once."""
+    kept, s = agent.kept_transitions, agent.settings
+    total = torch.zeros(len(r), len(kept.states), dtype=torch.float64)
+    if s.first_step == 1:
+        total += rewards_of(agent, mdp, r, kept.features)
+    if s.bias:
+        mass = agent.sample.weights * rewards_of(agent, mdp, r, agent.sample.rows)  # (n, rows)
+        bias = agent.representation.bias_map
+        total += torch.stack([bias(kept.states, z[i], agent.sample.rows).double() @ m for i, m in enumerate(mass)])
+    return total / scale[:, None]
 
 
 def suite(
