@@ -40,6 +40,9 @@ def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
         s.wide,
         s.encoding,
         s.bias,
+        s.method,
+        s.basis,
+        features.table,
     )
 
 

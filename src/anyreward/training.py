@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from anyreward.acting.goals import measures
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
@@ -25,6 +26,7 @@ from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
 from anyreward.learning.draw import draw_z
 from anyreward.learning.frames import Frames, check_memory
+from anyreward.learning.goal_dqn import goals_in
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
@@ -32,6 +34,8 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.train import begin, learn, stream_seed
 from anyreward.loading import fresh_representation, load
+from anyreward.representation.basis import state_width
+from anyreward.representation.encoding import Encoder
 from anyreward.representation.features import feature_map
 from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.lookahead import lookahead_sample
@@ -80,7 +84,7 @@ def train(
     """
     place = _open(source)
     own = place.settings if isinstance(place, World) else {}
-    s = (settings or settings_of(preset, **own)).with_(**changes)
+    s = settings.with_(**changes) if settings else settings_of(preset, **{**own, **changes})
     if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
         raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
@@ -90,7 +94,8 @@ def train(
     if isinstance(features, str):
         s, features = s.with_(features=features), None
     folder = None if out is None else Path(out)
-    return _run(place, untrained(place, s, features), s, folder, progress, tensorboard, minutes)
+    agent = untrained(place, s, features)
+    return _run(place, agent, agent.settings, folder, progress, tensorboard, minutes)
 
 
 def _open(source: Source) -> World | Dataset:
@@ -156,28 +161,38 @@ def _run(
     device = open_device(s.device)
     if s.compile and device.type == "cpu" and not load_updates():
         s = s.with_(compile=False)
-    done, begun = agent.updates, time.perf_counter()
-    flop = update_flop(agent.representation.F, agent.representation.B, s)
+    done, begun, representation = agent.updates, time.perf_counter(), agent.representation
+    if representation.of_goals and not isinstance(place, World):
+        raise UserError(
+            f"method is {s.method}, which learns online: a dataset says nothing of goals and episodes. Use a world, or "
+            "method='fb' or 'successor-features'."
+        )
+    look_ahead = s.first_step == 1 or s.method != "fb"
+    flop = update_flop(representation.F, representation.B, s)
     with ExitStack() as stack:
         s = s.with_(threads=s.threads or threads_for(flop, torch.get_num_threads()))
         stack.enter_context(threads(threads_of_one(s)))
         replay = _empty_replay(place, agent, s)
         if replay.frames is not None:
             stack.callback(replay.frames.close)
-        learning = begin(agent.representation, s)
+        learning = begin(representation, s)
         if go_on:
             assert out is not None
             load_checkpoint(out, learning, replay, agent.fingerprint)
-        collector, evaluate = None, losses_only
+        collector, goals, evaluate = None, None, losses_only
         if isinstance(place, World):
             env = place.make_vector(s.environments)
             if place.recipe is not None:  # an environment object stays its owner's to close
                 stack.enter_context(closing(env))
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
-            collector = Collector(env, agent.features, seed, look_ahead=s.first_step == 1)
+            collector = Collector(env, agent.features, seed, look_ahead, representation.of_goals)
             evaluate = evaluation(place, agent, s, stack)
+            if representation.of_goals:
+                test = place.goal_test if place.goal_test and measures(place.goal_test, agent.features) else None
+                start, seed = torch.from_numpy(collector.features_now), stream_seed(s.seed, f"goals from {done}")
+                goals = goals_in(test, representation.feature_encoder, replay, start, learning.explore, seed)
         elif len(replay) == 0:
-            given = place.transitions(agent.features, look_ahead=s.first_step == 1)
+            given = place.transitions(agent.features, look_ahead)
             rows, unseen = split_off(given, _held_out(agent), s.seed)
             agent = replace(agent, held_out=unseen)
             replay.add(rows)
@@ -195,8 +210,8 @@ def _run(
             whole = replace(
                 agent,
                 held_out=unseen or agent.held_out,
-                sample=feature_sample(agent.representation, replay, s.feature_sample, s.seed),
-                transitions=lookahead_sample(agent.representation, replay, s.seed),
+                sample=feature_sample(representation, replay, s.feature_sample, s.seed),
+                transitions=None if goals else lookahead_sample(representation, replay, s.seed),
                 updates=done,
             )
             if out is not None:
@@ -204,24 +219,24 @@ def _run(
             return whole
 
         def finish(done: int, unseen: Transitions | None = None) -> Agent:
-            agent.representation.to("cpu")  # wherever it learned, an agent answers on the CPU
+            representation.to("cpu")  # wherever it learned, an agent answers on the CPU
             replay.to("cpu")
             return save(done, unseen)
 
         def gather() -> Transitions | None:
             """Transitions of the behaviour policy that do not enter the replay."""
-            if collector is None:
+            if collector is None or goals is not None:
                 return None
             random = torch.Generator(device).manual_seed(stream_seed(s.seed, "held out"))
-            new_z = partial(draw_z, agent.representation, replay, s, random=random)
-            return collector.collect(_held_out(agent), s.exploration, agent.representation.greedy, new_z)
+            new_z = partial(draw_z, representation, replay, s, random=random)
+            return collector.collect(_held_out(agent), s.exploration, representation.greedy, new_z)
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
         stopped = stack.enter_context(stop_between_cycles())
         clock, note = time.perf_counter(), ""
         reported, saved = done // s.evaluate_every, time.perf_counter()
         try:
-            for done, losses in learn(agent.representation, replay, s, collector, learning):
+            for done, losses in learn(representation, replay, s, collector, learning, goals):
                 learning.seconds += time.perf_counter() - clock  # of training: evaluating is not counted
                 figures = _checked({name: float(value) for name, value in losses.items()}, done)
                 if out is not None and log is None:
@@ -323,6 +338,8 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
         world.feature_names if world else None,
         world.feature_table if world else None,
     )
+    if s.method == "successor-features" and s.basis == "state":
+        s = s.with_(dim=state_width(Encoder(fm.space, s.normalise)))
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
         representation = fresh_representation(fm, s)

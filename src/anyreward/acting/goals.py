@@ -75,7 +75,8 @@ def goal_z(representation: Representation, features: FeatureMap, goals: Array, s
     if features.include_action:
         actions = torch.arange(features.actions).repeat(len(rows))[:, None]
         rows = torch.cat([rows.repeat_interleave(features.actions, 0), actions], dim=1)
-    z = representation.backward_map(rows).view(len(goals), -1, representation.dim).mean(1)
+    B = representation.backward_map(rows)
+    z = B.view(len(goals), -1, B.shape[1]).mean(1)
     return on_sphere(z, representation.own(z)) if sphere else z
 
 

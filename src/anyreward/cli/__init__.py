@@ -11,28 +11,34 @@ from typing import Annotated, Any, Union
 import tyro
 
 from anyreward.cli.asking import Ask
+from anyreward.cli.comparing import Compare
 from anyreward.cli.evaluating import Evaluate
 from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor
 from anyreward.cli.training import Continue, Train
 from anyreward.errors import UserError
-from anyreward.learning.presets import preset
+from anyreward.learning.presets import METHODS, preset
 from anyreward.worlds.world import NAMED, open_world
 
 
 def _parse(arguments: Sequence[str]) -> Any:
     # The preset and the world decide the defaults that --help shows, so they are looked up before parsing.
     joined = " ".join(arguments).replace("=", " ").split()
-    named = joined[joined.index("--preset") + 1] if "--preset" in joined[:-1] else "fast"
+    named, method = (
+        joined[joined.index(name) + 1] if name in joined[:-1] else default
+        for name, default in (("--preset", "fast"), ("--method", "fb"))
+    )
+    chosen = {"method": method} if method in METHODS else {}
     words = [word for before, word in itertools.pairwise(joined) if before not in ("--out", "--replay-file")]
     world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
     own = open_world(world).settings if world and joined[0] == "train" else {}
-    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own))
+    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own, **chosen))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],
         Annotated[Continue, tyro.conf.subcommand("continue")],
         Annotated[Ask, tyro.conf.subcommand("ask")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Compare, tyro.conf.subcommand("compare")],
         Annotated[Theory, tyro.conf.subcommand("theory")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
         Annotated[Doctor, tyro.conf.subcommand("doctor")],

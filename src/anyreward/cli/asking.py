@@ -90,7 +90,8 @@ class Ask:
             answer(agent, maze, [Task(str(target), target, start, policy)], self.figure, console)
             if any(isinstance(term, Samples | Demonstration | TaskVector) for _, term in target.terms):
                 console.print("Values are of the reward as B represents it; the true one is not known.", soft_wrap=True)
-        console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
+        if not agent.representation.of_goals:
+            console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
         if self.save is not None:
             console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
 

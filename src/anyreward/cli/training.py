@@ -17,7 +17,7 @@ from anyreward.training import resume, train
 
 @dataclass(frozen=True)
 class Train:
-    """Learn a representation without reward, online in a world or offline from a dataset."""
+    """Learn a representation without reward, online in a world or offline from a dataset; or a baseline (--method)."""
 
     source: tyro.conf.Positional[str]
     """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
@@ -39,7 +39,8 @@ class Train:
         """Train and say where the agent is."""
         name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-        name = f"{slug}-{self.preset}-seed"
+        method = "" if self.settings.method == "fb" else f"-{self.settings.method}"
+        name = f"{slug}{method}-{self.preset}-seed"
         if self.seeds:
             root = self.out / "seed" if self.out else Path("runs") / name
             folders = {seed: Path(f"{root}{seed}") for seed in self.seeds}

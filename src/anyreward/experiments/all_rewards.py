@@ -140,6 +140,8 @@ def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -
 def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]:
     """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world, and their scales (n,)."""
     values = rewards_of(agent, mdp, r, agent.sample.rows)
+    if agent.representation.of_goals:  # the z of a single goal is the goal
+        return agent.sample.B[values.argmax(1)], torch.ones(len(r), dtype=torch.float64)
     return agent.known_size((values * agent.sample.weights) @ agent.sample.B)
 
 
@@ -185,12 +187,14 @@ def baselines(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tensor) 
 def suite(
     agent: Agent, n: int = 300, seed: int = 0, temperature: float = 0.0, refine: int = 0
 ) -> dict[str, FamilyScores]:
-    """All families that the agent's B can tell apart: those on actions only where B sees actions.
+    """All families that the agent can answer: those on actions only where B sees actions, goals alone of goal-dqn.
 
     With ``refine``, answers are refined as `Agent.ask` does it.
     """
     mdp = agent.exact_mdp()
     names = [name for name in FAMILIES if name != "states and actions" or agent.features.include_action]
+    if agent.representation.of_goals:
+        names = ["single goal"]
     return {name: score_family(agent, mdp, name, n, seed, temperature, refine) for name in names}
 
 

@@ -66,7 +66,8 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
         scores = agent.score(policy, mdp)
         ratio = scores.ratio[0]
         shown = "-" if np.isnan(ratio) else f"{ratio:.3f}"
-        table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, policy.trust.verdict)
+        verdict = "-" if agent.representation.of_goals else policy.trust.verdict
+        table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, verdict)
         start = task.start[1] * maze.width + task.start[0]
         episode = rollout(policy, env, max_steps=50, options={"cell": start})[0]
         panels.append(

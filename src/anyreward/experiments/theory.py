@@ -34,6 +34,8 @@ def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
 
     F(., ., z) is that of z at the size that `Agent.ask` brings it to: scaling a reward changes no policy.
     """
+    if agent.representation.of_goals:
+        raise UserError(f"The theorems are about F and B, and {agent.settings.method} has none.")
     mdp = mdp or agent.exact_mdp()
     rows = state_features(mdp, agent.features)  # (S, A, packed)
     goals, phi = np.unique(rows.flatten(0, 1).numpy(), axis=0, return_inverse=True)

@@ -21,16 +21,25 @@ Array = np.ndarray[Any, Any]
 GreedyActions = Callable[[Tensor, Tensor], Tensor]
 """argmax_a F(s, a, z) . z for packed observations (n, packed) and z (n, d): (n,)."""
 
+LONGEST_EPISODE = 1_000
+"""Transitions that wait for the end of their episode; a longer one comes in parts."""
+
 
 class Collector:
     """Steps a vector environment with the behaviour policy and keeps its place between cycles.
 
     The behaviour policy acts uniformly with probability epsilon, else greedily in pi_z, with one z for each episode.
-    ``look_ahead`` lets transitions have the features of their next states as well.
+    ``look_ahead`` lets transitions have the features of their next states as well. With ``whole_episodes``, z are
+    goals, which transitions have too, and an episode's transitions come together, in their order, once it is over.
     """
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], features: FeatureMap, seed: int, look_ahead: bool = False
+        self,
+        env: VectorEnv[Any, Any, Any],
+        features: FeatureMap,
+        seed: int,
+        look_ahead: bool = False,
+        whole_episodes: bool = False,
     ) -> None:
         self._mode = autoreset_mode(env)
         self._env = env
@@ -40,6 +49,12 @@ class Collector:
         self._packed = self._pack(self._observations)
         self._begins = np.zeros(env.num_envs, dtype=bool)  # NEXT_STEP: this step only resets
         self._z: Tensor | None = None
+        self._running: list[list[tuple[Array, ...]]] | None = [[] for _ in self._begins] if whole_episodes else None
+
+    @property
+    def features_now(self) -> Array:
+        """(n, packed) phi of where the environments are, as if the first action were taken."""
+        return self._features.of(self._observations, self._packed, np.zeros(len(self._packed), dtype=np.int64))
 
     def collect(
         self,
@@ -78,9 +93,9 @@ class Collector:
         n = self._env.num_envs
         start = discrete_actions(self._env.single_action_space).start
         actions = self._rng.integers(self._features.actions, size=n)
-        if epsilon < 1.0 and greedy is not None and draw_z is not None:
-            if self._z is None:
-                self._z = draw_z(n)
+        if self._z is None and draw_z is not None and (epsilon < 1.0 or self._running is not None):
+            self._z = draw_z(n)
+        if epsilon < 1.0 and greedy is not None and self._z is not None:
             chosen = greedy(torch.from_numpy(self._packed), self._z).numpy()
             actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
         phi = self._features.of(self._observations, self._packed, actions)  # now: step() may reuse their memory
@@ -98,11 +113,29 @@ class Collector:
         keep = ~self._begins
         paid = np.asarray(rewards, dtype=np.float64)
         rows = (paid, self._packed, actions, following, np.asarray(terminated), phi, *ahead)
+        if self._running is not None and self._z is not None:
+            rows = self._finished((*rows, self._z.numpy()), keep, done)
+        else:
+            rows = tuple(np.array(column[keep]) for column in rows)
         self._observations, self._packed = observations, packed
         self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
         if self._z is not None and draw_z is not None and done.any():
             self._z[torch.from_numpy(done)] = draw_z(int(done.sum()))
-        return tuple(np.array(column[keep]) for column in rows)
+        return rows
+
+    def _finished(self, rows: tuple[Array, ...], keep: Array, done: Array) -> tuple[Array, ...]:
+        """The transitions of the episodes that this step (n, ...) ends, and how many of the same follow each."""
+        assert self._running is not None
+        over: list[tuple[Array, ...]] = []
+        for i, episode in enumerate(self._running):
+            if keep[i]:
+                episode.append(tuple(np.array(column[i]) for column in rows))
+            if episode and (done[i] or len(episode) >= LONGEST_EPISODE):
+                over += [(*row, np.array(len(episode) - 1 - t)) for t, row in enumerate(episode)]
+                episode.clear()
+        if not over:
+            return (*(column[:0] for column in rows), np.zeros(0, dtype=np.int64))
+        return tuple(np.stack(column) for column in zip(*over, strict=True))
 
     def _pack(self, observations: Any) -> Array:
         packed = pack_seen(self._env.single_observation_space, observations)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anyreward.learning.presets import Settings
-from anyreward.learning.replay import Replay
+from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.update import Batch
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.fb import Representation
@@ -52,6 +52,39 @@ def known_features(
     return KnownFeatures(features[example], counts[present] / n, place)
 
 
+class DrawnRows(NamedTuple):
+    """The transitions of n minibatches."""
+
+    places: Tensor
+    """(n b,) where they are in the replay"""
+    rows: Transitions
+    """(n b, ...)"""
+    actions: Tensor
+    """(n, b) in ascending order"""
+    counts: Tensor
+    """(n, A) how often each action was taken; empty elsewhere than on a CPU, where reading it would wait"""
+    discount: Tensor
+    """(n, b) gamma, or 0 where the transition terminated"""
+
+
+def draw_rows(
+    representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator
+) -> DrawnRows:
+    """The transitions of n minibatches; those of each in the order of their actions.
+
+    So F's last layer can work on the rows of one action at a time.
+    """
+    held, b = replay.transitions, s.batch_size
+    device = held.actions.device
+    index = torch.randint(len(replay), (n, b), generator=random, device=device)
+    actions, order = held.actions[index].sort(1)
+    counts = _counts(actions, representation.actions)
+    index = index.gather(1, order).flatten()
+    rows = replay.at(index)
+    discount = s.gamma * (~rows.terminated).to(torch.float32).view(n, b)
+    return DrawnRows(index, rows, actions, counts if device.type == "cpu" else counts[:, :0], discount)
+
+
 def draw(
     representation: Representation,
     replay: Replay,
@@ -66,14 +99,10 @@ def draw(
     """
     held, b = replay.transitions, s.batch_size
     device = held.actions.device
-    index = torch.randint(len(replay), (n, b), generator=random, device=device)
-    # Rows in the order of their actions let F's last layer work on the rows of one action at a time.
-    actions, order = held.actions[index].sort(1)
-    counts = _counts(actions, representation.actions)
-    rows = replay.at(index.gather(1, order).flatten())
+    _, rows, actions, counts, discount = draw_rows(representation, replay, s, n, random)
     observe, encoder = representation.observation_encoder, representation.feature_encoder
     shared = encoder.categorical
-    own = rows.features if rows.next_features is None else rows.next_features  # what multiplies F_i in the loss
+    own = rows.next_features if s.first_step and rows.next_features is not None else rows.features  # multiplies F_i
     if known is not None:
         features, here = known.rows, known.place[encoder.codes(own)].view(n, b)
         first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
@@ -95,9 +124,9 @@ def draw(
     return Batch(
         x=observe.compact(rows.observations).view(n, b, -1),
         actions=actions,
-        counts=counts if device.type == "cpu" else counts[:, :0],  # elsewhere, reading them would wait for the device
+        counts=counts,
         next_x=observe.compact(rows.next_observations).view(n, b, -1),
-        discount=s.gamma * (~rows.terminated).to(torch.float32).view(n, b),
+        discount=discount,
         z=no_z,
         shown_z=no_z,
         g=g.expand(n, -1, -1) if shared else g.view(n, 2 * b, -1),

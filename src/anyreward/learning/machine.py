@@ -28,7 +28,7 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
         """Weights in all linear layers, and in the first ones."""
         parts = network.parts if isinstance(network, Forward) else [network]
         sizes = [[m.in_features * m.out_features for m in part.modules() if isinstance(m, nn.Linear)] for part in parts]
-        return sum(map(sum, sizes)), sum(part[0] for part in sizes)
+        return sum(map(sum, sizes)), sum(part[0] for part in sizes if part)  # a given B has none
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
     if isinstance(F, Forward) and F.eyes is not None:  # each weight of a convolution meets every place of its output

@@ -9,14 +9,18 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 
 from anyreward.errors import UserError
+from anyreward.representation.fb import GOAL_METHODS
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything that shapes a training run. The defaults are the paper's for the discrete maze."""
 
+    method: Literal["fb", "goal-dqn", "goal-dqn-her", "successor-features"] = "fb"
+    """What is learned: forward-backward representations; goal-oriented DQN, a Q(s, a, g), also with hindsight replay;
+    or universal successor features, where B is given and F alone is learned."""
     dim: int = 100
-    """d, the dimension of F, B and z."""
+    """d, the dimension of F, B and z; with basis state it is as wide as the features. Of no use to goal-dqn."""
     updates: int = 800_000
     """Gradient updates in all (paper: 800 epochs of 25 cycles of 40)."""
     gamma: float = 0.99
@@ -78,6 +82,12 @@ class Settings:
     bias: bool = False
     """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B: then F . B has to tell
     no more than advantages. An update takes several times as long."""
+    basis: Literal["state", "rbf", "fourier", "laplacian"] = "laplacian"
+    """Successor features only: what B is. The features themselves; Gaussians around points of the data; cosines of
+    random frequencies; or the smoothest functions on the graph of the data's transitions. It is made orthonormal, and
+    fixed, after the warm-up."""
+    hindsight: float = 0.8
+    """goal-dqn-her only: share of goals that are replaced by what was reached later in the same episode."""
     features_include_action: bool = False
     """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
     exploration: float = 1.0
@@ -134,8 +144,19 @@ class Settings:
                 "first_step is 1 and features_include_action is on, but successor measures from t = 1 leave out what "
                 "the action at hand pays: turn one of the two off."
             )
-        if (self.first_step == 1 or self.bias) and self.compile:
-            raise UserError("compile is on, but neither first_step = 1 nor bias is compiled. Turn compile off.")
+        if (self.first_step == 1 or self.bias or self.method != "fb") and self.compile:
+            raise UserError(
+                "compile is on, but neither first_step = 1 nor bias nor other methods than fb are compiled. Turn "
+                "compile off."
+            )
+        if self.method in GOAL_METHODS and (self.first_step or self.bias or self.features_include_action):
+            raise UserError(f"method is {self.method}, which knows no first_step, bias or features_include_action.")
+        if self.method in GOAL_METHODS and self.z_norm != "free":
+            raise UserError(f"method is {self.method}, whose goals have no length to change: z_norm must be 'free'.")
+        if self.method == "successor-features" and self.warmup_steps == 0:
+            raise UserError(
+                "method is successor-features, whose B is fitted to the warm-up: warmup_steps must be positive."
+            )
         if self.bias and self.pairs == "average":
             raise UserError("bias is on, which needs pairs themselves: pairs may not be 'average'.")
         ranges = {
@@ -143,6 +164,7 @@ class Settings:
             "target_retention": (0.0, 1.0),
             "learning_rate_decay": (0.0, 1.0),
             "average_share": (0.0, 1.0),
+            "hindsight": (0.0, 1.0),
             "z_goals": (0.0, 1.0),
             "z_sums": (0.0, 1.0 - self.z_goals),
             "z_rewards": (0.0, 1.0 - self.z_goals - self.z_sums),
@@ -210,8 +232,22 @@ FAST: dict[str, Any] = {
 """Every difference of preset `fast` from preset `paper`; docs/presets.md says what each buys."""
 
 
+METHODS: dict[str, dict[str, Any]] = {
+    "fb": {},
+    "goal-dqn": {"z_norm": "free"},
+    "goal-dqn-her": {"z_norm": "free"},
+    "successor-features": {"warmup_steps": 10_000, "orthonormality": 0.0},
+}
+"""What each method changes in either preset."""
+PAPER: dict[str, dict[str, Any]] = {"goal-dqn": {"exploration": 0.2}, "goal-dqn-her": {"exploration": 0.2}}
+"""What the paper's table of goal-oriented DQN has otherwise than that of FB; `fast` explores as FB does, which is
+better (docs/baselines.md)."""
+
+
 def preset(name: str = "fast", **changes: Any) -> Settings:
-    """The settings of a preset, ``paper`` or ``fast``, with some changed by name."""
+    """The settings of a preset, ``paper`` or ``fast``, for a method, with some changed by name."""
     if name not in ("paper", "fast"):
         raise UserError(f"There is no preset {name!r}; accepted: fast, paper.")
-    return Settings().with_(**({**FAST, **changes} if name == "fast" else changes))
+    method = changes.get("method", "fb")
+    start = FAST if name == "fast" else PAPER.get(method, {})
+    return Settings().with_(**start | METHODS.get(method, {}) | changes)

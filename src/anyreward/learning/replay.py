@@ -26,7 +26,11 @@ class Transitions(NamedTuple):
     features: Tensor
     """(n, packed features) phi(s, a), what B sees"""
     next_features: Tensor | None = None
-    """(n, packed features) phi of the next state, where successor measures count from t = 1"""
+    """(n, packed features) phi of the next state, where a method asks for it"""
+    goals: Tensor | None = None
+    """(n, packed features) what the episode was to reach, where a method has goals"""
+    left: Tensor | None = None
+    """(n,) how many transitions of the same episode follow: the next rows are these"""
 
     def at(self, index: Tensor) -> Transitions:
         """The rows at ``index``, of every column."""

@@ -6,18 +6,29 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.learning.collect import Collector
+from anyreward.learning.collect import Collector, GreedyActions
 from anyreward.learning.compiled import compiled_updates
 from anyreward.learning.draw import draw, draw_z, known_features, with_z
+from anyreward.learning.goal_dqn import GoalBatch, Goals, draw_goals, goal_updates
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import Batch, Learner, Losses, MovingMoments, make_learner, updates
+from anyreward.learning.update import (
+    Batch,
+    KnownMoments,
+    Learner,
+    Losses,
+    MovingMoments,
+    make_learner,
+    updates,
+)
+from anyreward.representation.basis import MOST_ROWS, Basis
 from anyreward.representation.fb import Representation
 
 REFILL = 50
@@ -50,7 +61,11 @@ def begin(representation: Representation, s: Settings) -> Learning:
     """A run that has done nothing yet, on the device of its settings."""
     device = open_device(s.device)
     representation.to(device)
-    averages = MovingMoments(s.average_share) if s.pairs == "average" else None
+    averages: MovingMoments | KnownMoments | None = None
+    if isinstance(representation.B, Basis):
+        averages = KnownMoments()
+    elif s.pairs == "average":
+        averages = MovingMoments(s.average_share)
     prepare = compiler() if s.compile and device.type == "cuda" else None
     return Learning(
         make_learner(
@@ -68,31 +83,44 @@ def begin(representation: Representation, s: Settings) -> Learning:
     )
 
 
+@dataclass(frozen=True)
+class Course:
+    """What a method does in the loop."""
+
+    new_z: Callable[[int], Tensor]
+    """the tasks of n new episodes"""
+    greedy: GreedyActions
+    draw: Callable[[int], Batch | GoalBatch]
+    """the minibatches of n updates"""
+    update: Callable[[Any, Sequence[float]], Losses]
+    """the updates of some of these, with their learning rates, between two moves of the targets"""
+
+
 def learn(
     representation: Representation,
     replay: Replay,
     settings: Settings,
     collector: Collector | None = None,
     learning: Learning | None = None,
+    goals: Goals | None = None,
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Algorithm 1, on a replay that a collector fills (online) or that is full already (offline).
 
     Learns in place, and yields after each cycle: the number of updates done so far and the last update's losses.
-    ``learning`` is where to go on from, if not from the beginning.
+    ``learning`` is where to go on from, if not from the beginning; ``goals`` are for goal-oriented DQN.
     """
     s = settings
     learning = learning or begin(representation, s)
-    learner, random = learning.learner, learning.random
-    F, B = representation.F, representation.B
-    run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
-    if s.compile and representation.device.type == "cpu":
-        run = compiled_updates(learner, F, B, two_threads=s.threads != 1)
+    if goals is None:
+        course = fb_course(representation, replay, s, learning)
+    else:
+        course = goal_course(representation, replay, s, learning, goals)
 
     def collect(steps: int, epsilon: float) -> None:
         end = replay.added + steps
         while collector is not None and replay.added < end:
-            new_z = partial(draw_z, representation, replay, s, random=learning.explore)
-            rows = collector.collect(min(end - replay.added, MOST_AT_ONCE), epsilon, representation.greedy, new_z)
+            most = min(end - replay.added, MOST_AT_ONCE)
+            rows = collector.collect(most, epsilon, course.greedy, course.new_z)
             representation.normalise(rows.observations, rows.features)
             replay.add(rows)
 
@@ -100,30 +128,81 @@ def learn(
         if collector is None:
             representation.normalise(replay.transitions.observations, replay.transitions.features)
         collect(s.warmup_steps, epsilon=1.0)
+        fit_basis(representation, replay, learning.random)
     elif len(replay) == 0:
         collect(max(s.warmup_steps, REFILL * s.steps_per_cycle), s.exploration)
-    done, known, counted = learning.done, None, 0
+    done = learning.done
     at_once = s.updates_per_cycle if replay.frames is None else IMAGES_AT_ONCE
     while done < s.updates:
         collect(s.steps_per_cycle, s.exploration)
-        if s.pairs == "all" and replay.added > counted:  # no more work for B than two minibatches would be
-            held, most = replay.transitions, 2 * s.batch_size
-            known = known_features(representation.feature_encoder, held.features, most, held.next_features)
-            counted = replay.added
         end = min(done + s.updates_per_cycle, s.updates)
         while done < end:
-            drawn = draw(representation, replay, s, min(end - done, at_once), random, known)
+            drawn = course.draw(min(end - done, at_once))
             for n in group_sizes(done, done + len(drawn.actions), s.target_every):
                 group, drawn = drawn.split(n)
-                group = with_z(group, representation, replay, s, random)  # of B as it is now
                 progress = [(done + i) / s.updates for i in range(n)]
                 rates = [s.learning_rate * learning_rate_factor(share, s.learning_rate_decay) for share in progress]
-                losses = run(group, rates, s.temperature, s.orthonormality)
+                losses = course.update(group, rates)
                 done += n
                 if done % s.target_every == 0:
-                    learner.move_targets(s.target_retention)
+                    learning.learner.move_targets(s.target_retention)
         learning.done = done
         yield done, losses()
+
+
+def fb_course(representation: Representation, replay: Replay, s: Settings, learning: Learning) -> Course:
+    """Forward-backward representations; successor features too, where B is given."""
+    learner, random = learning.learner, learning.random
+    F, B = representation.F, representation.B
+    run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
+    if s.compile and representation.device.type == "cpu":
+        run = compiled_updates(learner, F, B, two_threads=s.threads != 1)
+    known, counted = None, 0
+
+    def draw_batch(n: int) -> Batch:
+        nonlocal known, counted
+        if replay.added > counted:
+            held, counted = replay.transitions, replay.added
+            following = held.next_features if s.first_step else None
+            if s.pairs == "all":  # no more work for B than two minibatches would be
+                known = known_features(representation.feature_encoder, held.features, 2 * s.batch_size, following)
+            if isinstance(learner.averages, KnownMoments):
+                rows = torch.randint(
+                    len(replay), (min(len(replay), MOST_ROWS),), generator=random, device=random.device
+                )
+                given = representation.backward_map(held.features[rows])
+                learner.averages.BB = given.T @ given / len(given)
+        return draw(representation, replay, s, n, random, known)
+
+    def update(group: Batch, rates: Sequence[float]) -> Losses:
+        group = with_z(group, representation, replay, s, random)  # of B as it is now
+        return run(group, rates, s.temperature, s.orthonormality)
+
+    new_z = partial(draw_z, representation, replay, s, random=learning.explore)
+    return Course(new_z, representation.greedy, draw_batch, update)
+
+
+def goal_course(
+    representation: Representation, replay: Replay, s: Settings, learning: Learning, goals: Goals
+) -> Course:
+    """Goal-oriented DQN: tasks are goals as the replay keeps them."""
+    return Course(
+        goals.draw,
+        lambda packed, goal: representation.greedy(packed, representation.backward_map(goal)),
+        lambda n: draw_goals(representation, replay, s, n, learning.random, goals.reached),
+        lambda group, rates: goal_updates(learning.learner, group, rates, s.gamma),
+    )
+
+
+def fit_basis(representation: Representation, replay: Replay, random: torch.Generator) -> None:
+    """Choose the B that is given, where it is, for the data seen so far."""
+    if not isinstance(representation.B, Basis):
+        return
+    rows, encoder = replay.transitions, representation.feature_encoder
+    if rows.next_features is not None:
+        rows = rows.at((~rows.terminated).nonzero().squeeze(1))  # what ends leads nowhere
+    following = None if rows.next_features is None else encoder.compact(rows.next_features)
+    representation.B.fit(encoder.compact(rows.features), following, random)
 
 
 def group_sizes(done: int, end: int, every: int) -> list[int]:

@@ -111,6 +111,20 @@ class MovingMoments:
         return self.average
 
 
+class KnownMoments:
+    """The moments of a B that is given: those of the data in the place of a minibatch's."""
+
+    def __init__(self) -> None:
+        self.average: Moments | None = None
+        """never: there is nothing to remember"""
+        self.BB: Tensor | None = None
+        """(d, d) E[B B^T]"""
+
+    def fold(self, newest: Moments) -> Moments:
+        """The moments of the newest minibatch, but for those of B."""
+        return newest if self.BB is None else newest._replace(BB=self.BB, BB_target=self.BB)
+
+
 class Adam:
     """PyTorch's Adam on one flat vector, without the bookkeeping of an optimiser of many."""
 
@@ -161,7 +175,7 @@ class Learner:
     flat_target: Tensor
     """(parameters,) of the targets"""
     optimiser: Adam
-    averages: MovingMoments | None = None
+    averages: MovingMoments | KnownMoments | None = None
     bfloat16: bool = False
     first_step: int = 0
     """from which t on successor measures count"""
@@ -179,7 +193,7 @@ def make_learner(
     F: nn.Module,
     B: nn.Module,
     learning_rate: float,
-    averages: MovingMoments | None = None,
+    averages: MovingMoments | KnownMoments | None = None,
     prepare: Callable[[nn.Module], nn.Module] | None = None,
     bfloat16: bool = False,
     bias: nn.Module | None = None,
@@ -197,6 +211,8 @@ def make_learner(
     _view_as_parts(gradient, [*online.parameters()], "grad")
     flat_target = _flatten([*targets.parameters()])
     F_target, B_target, *bias_target = targets
+    if not any(True for _ in B.parameters()):
+        B_target = B  # it is given, and never moves
     if prepare is not None:
         F, B, F_target, B_target = (prepare(network) for network in (F, B, F_target, B_target))
     return Learner(

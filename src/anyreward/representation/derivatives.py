@@ -81,6 +81,8 @@ def _taken_of(net: nn.Sequential, F: Forward) -> RunForward:
 
 def backward_all(B: nn.Module, bfloat16: bool = False) -> RunBackward:
     """The function from g (m, width) to B(g) (m, d), with its derivative; as `forward_taken` for the parameters."""
+    if not any(True for _ in B.parameters()):  # a B that is given
+        return lambda g: (B(g), lambda dB: None)
     if not isinstance(B, Backward) or bfloat16:
         return lambda g: _by_autograd(B, lambda: B(g), bfloat16)
     first, *others = B.net

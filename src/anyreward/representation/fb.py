@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from anyreward.errors import UserError
+from anyreward.representation.basis import Basis
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.latent import Coordinates, preprocess_z
-from anyreward.representation.networks import Backward, Bias, Forward
+from anyreward.representation.networks import Backward, Bias, Forward, GoalInput
 from anyreward.worlds.spaces import Space, channels_last
+
+Array = np.ndarray[Any, Any]
+
+GOAL_METHODS = ("goal-dqn", "goal-dqn-her")
+"""Methods that learn Q(s, a, g), and answer goals alone."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +40,6 @@ class Representation:
     def dtype(self) -> torch.dtype:
         """The number type of the networks."""
         return next(self.F.parameters()).dtype
-
-    @property
-    def dim(self) -> int:
-        """d, from B's last layer, unless other coordinates leave some out."""
-        return len(self.coordinates.C) if self.coordinates else list(self.B.parameters())[-1].shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -82,6 +85,11 @@ class Representation:
         m: Tensor = self.bias(x, preprocess_z(self.own(z)).expand(len(x), -1), g)
         return m
 
+    @property
+    def of_goals(self) -> bool:
+        """Whether it is Q(s, a, g) of goal-oriented DQN, which knows no other z than goals."""
+        return isinstance(self.F, Forward) and self.F.goal > 0
+
     def own(self, z: Tensor) -> Tensor:
         """The same z (..., d), in the coordinates that the networks learned in."""
         return z if self.coordinates is None else self.coordinates.own(z)
@@ -91,16 +99,27 @@ class Representation:
         return self.q(observations, z).argmax(1)
 
     def normalise(self, observations: Tensor, features: Tensor) -> None:
-        """Fold new packed observations and features into the encoders' running statistics."""
+        """Fold new packed observations and features into the encoders' running statistics.
+
+        What a fixed B sees stays as it was when that was fitted.
+        """
         self.observation_encoder.observe(observations)
-        self.feature_encoder.observe(features)
+        if not isinstance(self.B, Basis) or not self.B.fitted:
+            self.feature_encoder.observe(features)
 
     def q(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all."""
         if z.ndim == 1:
             return self._q_of_one(observations.to(self.device), z.to(self.device)).cpu()
+        if self.of_goals:
+            return self._q_of_goals(observations.to(self.device), z.to(self.device)).cpu()
         F = self.forward_map(observations, z)
         return torch.bmm(F, z.to(F.device).unsqueeze(2)).squeeze(2).cpu()
+
+    @torch.no_grad()
+    def _q_of_goals(self, observations: Tensor, z: Tensor) -> Tensor:
+        Q: Tensor = self.F(self.observation_encoder.compact(observations), z)
+        return Q.squeeze(2)
 
     @torch.no_grad()
     def _q_of_one(self, observations: Tensor, z: Tensor) -> Tensor:
@@ -126,21 +145,36 @@ def make_representation(
     wide: int = 0,
     encoding: str = "plain",
     bias: bool = False,
+    method: str = "fb",
+    basis: str = "state",
+    places: Array | None = None,
 ) -> Representation:
-    """Fresh networks for a pair of spaces; seed torch before calling."""
+    """Fresh networks for a pair of spaces; seed torch before calling.
+
+    ``method`` decides what stands for B: a network, a ``basis`` for successor features, with the places of categories
+    on a map, or the goals themselves.
+    """
     if channels_last(observation_space):
         raise UserError(
             f"Observations are colour images of shape {observation_space.shape}; supported: stacks of grey frames, "
             "(frames, height, width). Wrap the environment: gymnasium.wrappers.GrayscaleObservation, "
             "ResizeObservation, FrameStackObservation."
         )
-    observe, features = (Encoder(space, normalise, encoding) for space in (observation_space, feature_space))
+    observe = Encoder(observation_space, normalise, encoding)
+    features = Encoder(feature_space, normalise, "plain" if method == "successor-features" else encoding)
     if features.image:
         raise UserError(
             "B would see whole images, for which it has no network. Give features: a function of the observation, or "
             "a goal environment whose achieved_goal holds a few numbers."
         )
-    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide, observe.image)
-    B = Backward(features.width, dim, hidden, layers, layer_norm)
+    goal = features.width if method in GOAL_METHODS else 0
+    F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide, observe.image, goal)
+    B: nn.Module
+    if goal:
+        B = GoalInput(goal)
+    elif method == "successor-features":
+        B = Basis(basis, features, dim, places)
+    else:
+        B = Backward(features.width, dim, hidden, layers, layer_norm)
     m_bar = Bias(observe.width, features.width, dim, hidden, layers, layer_norm, observe.image) if bias else None
     return Representation(observe, features, F, B, actions, m_bar)

@@ -96,6 +96,9 @@ class Forward(nn.Module):
     the first layer. Then all actions share the rest, and whatever leads to the same place can look the same to it.
     With ``wide``, a network of one hidden layer, that many times as wide, is added to the deep one. Observations that
     are images (n, bytes), of shape ``image``, go through convolutions first.
+
+    With ``goal``, the width of an encoded goal, it is Q(s, ., g) of goal-oriented DQN instead: the goal takes the place
+    of z, and d is one.
     """
 
     def __init__(
@@ -109,14 +112,15 @@ class Forward(nn.Module):
         action_input: bool = False,
         wide: int = 0,
         image: tuple[int, int, int] | None = None,
+        goal: int = 0,
     ) -> None:
         super().__init__()
         self.eyes = Eyes(image) if image else None
-        width = self.eyes.width if self.eyes else width
-        self.width, self.actions, self.dim, self.action_input = width, actions, dim, action_input
+        width, task, dim = self.eyes.width if self.eyes else width, goal or dim, 1 if goal else dim
+        self.width, self.actions, self.dim, self.action_input, self.goal = width, actions, dim, action_input, goal
         inputs, outputs = (width * actions, dim) if action_input else (width, actions * dim)
-        self.net = mlp(inputs + dim, outputs, hidden, layers, layer_norm)
-        self.wide = mlp(inputs + dim, outputs, wide * hidden, 1, layer_norm) if wide else None
+        self.net = mlp(inputs + task, outputs, hidden, layers, layer_norm)
+        self.wide = mlp(inputs + task, outputs, wide * hidden, 1, layer_norm) if wide else None
 
     @property
     def parts(self) -> list[nn.Sequential]:
@@ -132,7 +136,13 @@ class Forward(nn.Module):
         return F.view(-1, self.actions, self.dim)
 
     def q(self, x: Tensor, z: Tensor) -> Tensor:
-        """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d."""
+        """(n, A) F(s, a, z) . z for one raw z (d,): z folded into the last layer, which then has A outputs, not A d.
+
+        Q(s, a, g) for one encoded goal, where it is that.
+        """
+        if self.goal:
+            Q_of_goal: Tensor = self(x, z[None].expand(len(x), -1)).squeeze(2)
+            return Q_of_goal
         x = self.see(x)
         Q = x.new_zeros(len(x), self.actions, dtype=z.dtype)
         for *trunk, last in self.parts:
@@ -175,6 +185,25 @@ class Backward(nn.Module):
         first, *others = self.net
         assert isinstance(first, nn.Linear)
         return _run(others, input_layer(first, g))
+
+
+class GoalInput(nn.Module):
+    """In the place of B where a Q(s, a, g) is learned: the z of a goal is the goal itself, encoded, (n, width)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, g: Tensor) -> Tensor:
+        """The encoding (n, width) of features, or of their columns (n, k)."""
+        return dense(g, self.width)
+
+
+def dense(g: Tensor, width: int) -> Tensor:
+    """(n, width) an encoding that may be given as its columns that are one, (n, k) whole numbers."""
+    if g.dtype != torch.int64:
+        return g
+    return torch.zeros(len(g), width, device=g.device).scatter_(1, g, 1.0)
 
 
 class Bias(nn.Module):

@@ -331,15 +331,23 @@ def _goal_z(
     """(d,) B of a goal, times its frequency where features are categories."""
     rows = torch.from_numpy(goal_rows(term, features, representation))
     B = representation.backward_map(rows).double()
+    mass = check_visited(term, rows, sample, representation, quiet)
+    return B.mean(0) if mass is None else mass @ B
+
+
+def check_visited(
+    term: Goal, rows: Tensor, sample: FeatureSample, representation: Representation, quiet: bool = False
+) -> Tensor | None:
+    """(n,) the frequency of each row of a goal, where features are categories; complains where training never was."""
     if not representation.feature_encoder.categorical:
         low, high = sample.rows.min(0).values, sample.rows.max(0).values
         if not quiet and ((rows < low) | (rows > high)).any():
-            warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=4)
-        return B.mean(0)
+            warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=5)
+        return None
     mass = torch.stack([sample.weights[(sample.rows == row).all(1)].sum() for row in rows])
     if not mass.any():
         raise UserError(
             f"{term} was never visited in training, so this agent knows nothing about it. In a maze: is it a wall? "
             "Elsewhere: explore more, or add data that visits it."
         )
-    return mass @ B
+    return mass

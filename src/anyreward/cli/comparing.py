@@ -1,0 +1,92 @@
+"""`anyreward compare`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.experiments.compare import compare
+from anyreward.figures.curves import draw_curves
+from anyreward.loading import load
+from anyreward.storage.files import write_json
+from anyreward.storage.metrics import read_metrics
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Put agents of one world side by side, whatever method learned them: the same questions for all, in one table.
+
+    Runs whose folders differ in their seed alone (NAME-seed0, NAME-seed1, or NAME/seed0) count together.
+    """
+
+    run_folders: tyro.conf.Positional[tuple[Path, ...]]
+    """The agents' folders."""
+    rewards: int = 100
+    """How many of each kind: goals, sums of goals, goals with forbidden states, dense rewards."""
+    goals: int | None = None
+    """Where goals are played: how many random ones (default: all of the world's list, or 1,000)."""
+    seed: int = 0
+    """Which rewards, goals, starts and random actions."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+    figure: Path | None = None
+    """Draw the learning curves of the runs to this PNG."""
+
+    def run(self) -> None:
+        """Measure, print, write, draw."""
+        if not self.run_folders:
+            raise UserError("There is nothing to compare: name one run folder or more.")
+        runs = by_name(self.run_folders)
+        groups = {name: [load(folder) for folder in folders] for name, folders in runs.items()}
+        rows: list[dict[str, Any]] = []
+        console = Console()
+        with console.status("Asking every agent the same questions ..."):
+            for row in compare(groups, self.rewards, self.goals, self.seed):
+                rows.append(row.summary())
+        world = next(iter(groups.values()))[0].world_name
+        console.print(table(world, groups, rows))
+        print("Mean (5th percentile) over seeds and rewards: 0 = random policy, 1 = optimal policy, greedy answers.")
+        if self.json:
+            write_json(self.json, {"world": world, "rewards": self.rewards, "seed": self.seed, "rows": rows})
+        if self.figure:
+            curves = {name: [read_metrics(folder) for folder in folders] for name, folders in runs.items()}
+            print("Curves:", draw_curves(curves, self.figure, world))
+
+
+def by_name(folders: tuple[Path, ...]) -> dict[str, list[Path]]:
+    """Run folders by their name without the seed."""
+    groups: dict[str, list[Path]] = {}
+    for folder in folders:
+        name = re.sub(r"[-_]?seed[-_]?\d+$", "", folder.resolve().name) or folder.resolve().parent.name
+        groups.setdefault(name, []).append(folder)
+    return groups
+
+
+def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]) -> Table:
+    """The rows, as they are printed."""
+    shown = Table(title=f"{world}: the same questions for all", title_justify="left")
+    questions = [key for key in rows[0] if key not in ("label", "seeds")]
+    for column in ("run", "seeds", "updates", *questions):
+        shown.add_column(column, justify="left" if column == "run" else "right")
+    for row in rows:
+        agents = groups.get(row["label"], [])
+        updates = f"{agents[0].updates:,}" if agents else ""
+        cells = [_cell(row.get(name)) for name in questions]
+        shown.add_row(row["label"], str(len(agents) or ""), updates, *cells)
+    return shown
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if "p5" in value:
+        return f"{value['mean']:.2f} ({value['p5']:.2f})"
+    return f"{value['mean']:.3f} ({value['low']:.3f} to {value['high']:.3f})"

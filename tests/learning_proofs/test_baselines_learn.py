@@ -1,0 +1,134 @@
+"""Baselines: with tables for networks they converge to exact answers; with networks they learn a small maze."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import anyreward as ar
+from anyreward.learning.goal_dqn import GoalBatch, goal_updates
+from anyreward.learning.update import Batch, KnownMoments, bellman_targets, make_learner, update
+from anyreward.representation import boltzmann
+from anyreward.representation.networks import GoalInput
+from anyreward.theory import exact, goals_are_states
+from tests.learning_proofs.test_variants_converge import GAMMA, TEMPERATURE, A, S, Table, mdp_of, population
+
+MAZE = """
+#######
+#     #
+# # # #
+#     #
+# # # #
+#     #
+#######
+"""
+
+
+class Given(nn.Module):
+    """A B without parameters."""
+
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+
+    def forward(self, g: Tensor) -> Tensor:
+        return self.table[g[:, 0]]
+
+
+@pytest.mark.parametrize("orthonormal", [False, True])
+def test_with_b_given_f_converges_to_successor_features(orthonormal: bool) -> None:
+    """F = (Cov B)^-1 Succ(B) (thm:fixedbackward); for an orthonormal B these are successor features themselves."""
+    torch.manual_seed(0)
+    mdp, d = mdp_of(3), 3
+    table = torch.linalg.qr(torch.randn(S, d, dtype=torch.float64))[0] * S**0.5
+    if not orthonormal:
+        table = table @ torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.5]], dtype=torch.float64)
+    F, B, z = Table(S, A, d), Given(table), torch.randn(d, dtype=torch.float64)
+    known = KnownMoments()
+    known.BB = table.T @ table / S
+    learner = make_learner(F, B, 0.03, known)
+    assert learner.B_target is B
+    batch = population(mdp, first_step=0, pairs=False)
+    batch = batch._replace(z=z.expand(len(batch.actions), -1), shown_z=z.expand(len(batch.actions), -1))
+    for step in range(2_500):
+        learner.optimiser.learning_rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / 2_500))
+        (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), TEMPERATURE).each()
+        update(learner, batch, targets, orthonormality=0.0)
+        learner.move_targets(0.5)
+    assert torch.equal(B.table, table)
+    pi = boltzmann(F.table.detach() @ z, TEMPERATURE).numpy()
+    features = mdp.successor_measure(pi).sum(3) @ table.numpy()  # (S, A, d) Succ(B)
+    if not orthonormal:
+        features = features @ np.linalg.inv(known.BB.numpy())
+    assert np.abs(F.table.detach().numpy() - features).max() < 1e-5 * np.abs(features).max()
+    # the same as the paper's best F for this B, where that is greedy in as good as the same way
+    best = exact(mdp, np.full(S, 1 / S), goals_are_states(mdp), table.numpy())
+    assert best.forward(z.numpy()).shape == features.shape
+
+
+class QTable(nn.Module):
+    """Q(s, a, g) as a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(S, A, S, dtype=torch.float64))
+
+    def forward(self, x: Tensor, goals: Tensor) -> Tensor:
+        return self.table[x[:, 0], :, goals.argmax(1)].unsqueeze(2)
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_goal_dqn_converges_to_the_optimum(terminating: bool) -> None:
+    torch.manual_seed(0)
+    mdp = mdp_of(3, terminating)
+    Q = QTable()
+    learner = make_learner(Q, GoalInput(S), 0.03)
+    rows = population(mdp, first_step=0, pairs=False)
+    n = len(rows.actions)
+    goals = torch.arange(S).repeat_interleave(n)  # every transition with every goal
+    there = (rows.next_x[:, 0].repeat(S) == goals) & (rows.discount.repeat(S) > 0)
+    batch = GoalBatch(
+        x=rows.x.repeat(S, 1)[None],
+        actions=rows.actions.repeat(S)[None],
+        counts=torch.empty(0),
+        next_x=rows.next_x.repeat(S, 1)[None],
+        discount=rows.discount.repeat(S)[None],
+        goals=torch.eye(S, dtype=torch.float64)[goals][None],
+        rewards=there.double()[None],
+    )
+    for step in range(2_500):
+        goal_updates(learner, batch, [0.05 * min(1.0, 10.0 ** (2 - 6 * step / 2_500))], GAMMA)
+        learner.move_targets(0.5)
+    for g in range(S):
+        r = mdp.P[:, :, g]  # E 1[s' = g]
+        best = mdp.q_value(mdp.optimal_value(r), r)
+        assert np.abs(Q.table.detach().numpy()[:, :, g] - best).max() < 1e-5 / (1 - GAMMA)
+
+
+@pytest.mark.parametrize(
+    ("changes", "least"),
+    [
+        ({"method": "goal-dqn"}, 0.85),
+        ({"method": "goal-dqn-her"}, 0.95),
+        ({"method": "successor-features", "basis": "laplacian"}, 0.98),
+        ({"method": "successor-features", "basis": "state"}, 0.98),
+        ({"method": "successor-features", "basis": "rbf"}, 0.98),
+        ({"method": "successor-features", "basis": "fourier"}, 0.85),
+    ],
+    ids=lambda x: "-".join(x.values()) if isinstance(x, dict) else "",
+)
+def test_each_method_learns_a_small_maze(changes: dict[str, Any], least: float) -> None:
+    updates = 3_000 if "dqn" in changes["method"] else 1_500
+    agent = ar.train(
+        MAZE, dim=25, hidden=64, updates=updates, gamma=0.95, warmup_steps=1_000, seed=0, progress=False, **changes
+    )
+    quality = agent.goal_quality(temperature=0.0).ratio
+    assert quality.mean() > least, quality
+    if not agent.representation.of_goals:  # and more than goals
+        assert agent.score([ar.goal(1, 1) + ar.goal(5, 5), ar.reward("x - y")]).normalised.min() > 0.95

@@ -1,0 +1,286 @@
+"""Agents of other methods: asked, saved, continued, compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyreward as ar
+from anyreward import UserError
+from anyreward.cli import main
+from anyreward.cli.comparing import by_name
+from anyreward.experiments.all_rewards import suite
+from anyreward.experiments.compare import NOT_POSSIBLE, QUESTIONS, compare, exam
+from anyreward.experiments.theory import fb_tables
+from anyreward.figures.curves import band, draw_curves
+from anyreward.representation.basis import Basis
+from anyreward.storage.metrics import read_metrics
+from anyreward.theory.grid import grid_mdp
+from anyreward.worlds.continuous_maze import plane
+from tests.conftest import TINY
+
+SMALL: dict[str, Any] = {**TINY, "warmup_steps": 3_000, "evaluate_every": 80}
+METHODS = ("fb", "goal-dqn", "goal-dqn-her", "successor-features")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Barely trained agents of the four rooms, one a method."""
+    root = tmp_path_factory.mktemp("runs")
+    folders = {method: root / f"{method}-seed0" for method in METHODS}
+    for method, folder in folders.items():
+        ar.train("four-rooms", method=method, out=folder, **SMALL)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def agents(runs: dict[str, Path]) -> dict[str, ar.Agent]:
+    return {method: ar.load(folder) for method, folder in runs.items()}
+
+
+@pytest.mark.parametrize("method", ["goal-dqn", "goal-dqn-her"])
+def test_goal_dqn_reaches_goals_and_says_what_is_not_possible(agents: dict[str, ar.Agent], method: str) -> None:
+    agent = agents[method]
+    policy = agent.ask(ar.goal(2, 8))
+    cells = agent.exact_mdp().observations
+    assert policy.q(cells).shape == (68, 5)
+    packed = agent.packed_states(agent.exact_mdp())
+    assert policy.q(cells) == pytest.approx(agent.representation.q(packed, policy.z.expand(68, -1)).numpy(), abs=1e-5)
+    assert policy.act(cells[0]) in range(5)
+    assert not np.allclose(policy.q(cells), agent.ask(ar.goal(9, 9)).q(cells))  # it knows which goal
+    assert 0 < agent.score(ar.goal(2, 8)).ratio[0] <= 1
+    assert agent.can_answer(ar.goal(2, 8))
+    for target in (ar.goal(2, 8) + ar.goal(1, 1), -ar.goal(2, 8), ar.reward("x")):
+        assert not agent.can_answer(target)
+        with pytest.raises(UserError, match="Not possible: this agent's goal-dqn"):
+            agent.ask(target)
+    with pytest.raises(UserError, match="never visited"):
+        agent.ask(ar.goal(5, 1))  # a wall
+    with pytest.raises(UserError, match="cannot learn from rewards"):
+        policy.observe([[2, 8]], [1.0])
+    for wrong, message in (
+        (lambda: policy.trust, "no trust"),
+        (lambda: agent.ask(ar.goal(2, 8), refine=3), "refine and improve"),
+        (lambda: agent.orthonormalised(), "no B"),
+        (lambda: agent.sample_rewards("four-rooms"), "single goals"),
+        (lambda: fb_tables(agent), "has none"),
+    ):
+        with pytest.raises(UserError, match=message):
+            wrong()
+    assert list(suite(agent, 3)) == ["single goal"]
+    scores = suite(agent, 3)["single goal"].scores
+    assert scores.ratio == pytest.approx(agent.goal_quality(temperature=0.0).ratio, abs=1e-6)
+
+
+def test_a_goal_policy_is_saved_and_tuned(agents: dict[str, ar.Agent], tmp_path: Path) -> None:
+    agent = agents["goal-dqn"]
+    policy = agent.ask(ar.goal(2, 8))
+    again = agent.load_policy(policy.save(tmp_path / "goal.json"))
+    cells = agent.exact_mdp().observations
+    assert np.array_equal(again.q(cells), policy.q(cells))
+    tuned = agent.finetune(policy, steps=200, updates=20, progress=False)
+    assert tuned.q(cells).shape == (68, 5)
+
+
+def test_successor_features_answer_any_reward(agents: dict[str, ar.Agent]) -> None:
+    agent = agents["successor-features"]
+    assert isinstance(agent.representation.B, Basis)
+    covariance = agent.sample.covariance.numpy()
+    assert np.abs(covariance - np.diag(np.diag(covariance))).max() < 0.1  # nearly orthonormal: it was fitted earlier
+    assert np.diag(covariance) == pytest.approx(np.ones(12), abs=0.15)
+    policy = agent.ask(ar.reward("x - 0.5 * y"))
+    assert policy.trust.verdict
+    assert agent.can_answer(ar.goal(1, 1) - ar.goal(2, 2))
+    assert agent.orthonormalised().ask(ar.goal(2, 8)).q(12) == pytest.approx(agent.ask(ar.goal(2, 8)).q(12), rel=1e-3)
+    assert len(suite(agent, 3)) == 8
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_loaded_agents_and_stopped_runs_go_on_as_if_nothing_had_been(method: str, tmp_path: Path) -> None:
+    whole = ar.train("four-rooms", method=method, **SMALL)
+    ar.train("four-rooms", method=method, out=tmp_path / "a", **{**SMALL, "updates": 80, "learning_rate_decay": 0.0})
+    loaded = ar.load(tmp_path / "a")
+    assert loaded.settings.method == method
+    longer = ar.resume(tmp_path / "a", updates=200, progress=False)
+    assert longer.updates == 200
+    lines = read_metrics(tmp_path / "a")
+    assert [line["updates"] for line in lines] == [80, 160, 200]
+    assert lines[-1]["transitions"] >= 3_000 + 5 * 200
+    if method == "successor-features":  # what B is was decided before the run stopped
+        assert np.array_equal(longer.representation.B.mix, loaded.representation.B.mix)
+        assert np.array_equal(longer.representation.B.mix, whole.representation.B.mix)
+    assert longer.fingerprint != loaded.fingerprint
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_one_seed_gives_one_agent(method: str, runs: dict[str, Path]) -> None:
+    again = ar.train("four-rooms", method=method, **SMALL)
+    assert again.fingerprint == ar.load(runs[method]).fingerprint
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_among_numbers(method: str) -> None:
+    tiny = {**TINY, "updates": 80, "warmup_steps": 600}
+    agent = ar.train("continuous-maze", method=method, **tiny)
+    scores = agent.reach_goals(20)
+    assert scores.reached.shape == (20,)
+    assert agent.ask(ar.goal(0.3, 0.6)).act(np.array([0.1, 0.2], dtype=np.float32)) in range(5)
+
+
+def test_the_state_as_basis_decides_d() -> None:
+    tiny = {**TINY, "updates": 40, "warmup_steps": 300, "method": "successor-features", "basis": "state"}
+    agent = ar.train("continuous-maze", **tiny)
+    assert agent.settings.dim == 3  # x, y and a constant
+    agent = ar.train("CartPole-v1", **tiny)
+    assert agent.settings.dim == 5
+
+
+def test_successor_features_learn_from_a_dataset(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    s, a = rng.integers(9, size=3_000), rng.integers(2, size=3_000)
+    np.savez(tmp_path / "ring.npz", observations=s, actions=a, next_observations=(s + 2 * a - 1) % 9)
+    agent = ar.train(tmp_path / "ring.npz", method="successor-features", **{**TINY, "dim": 5})
+    assert agent.ask(ar.goal(3)).act(2) in (0, 1)
+    with pytest.raises(UserError, match="learns online"):
+        ar.train(tmp_path / "ring.npz", method="goal-dqn", **TINY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "dqn"}, "method is 'dqn'; accepted: fb, goal-dqn"),
+        ({"method": "goal-dqn", "bias": True}, "knows no first_step, bias"),
+        ({"method": "goal-dqn", "z_norm": "sphere"}, "no length to change"),
+        ({"method": "successor-features", "compile": True}, "compile is on"),
+        ({"method": "successor-features", "warmup_steps": 0}, "fitted to the warm-up"),
+        ({"method": "successor-features", "basis": "pca"}, "accepted: state, rbf, fourier, laplacian"),
+        ({"hindsight": 1.5}, "accepted: 0 to 1"),
+    ],
+)
+def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ar.preset("fast", **changes)
+
+
+def test_presets_of_methods() -> None:
+    table = ar.preset("paper", method="goal-dqn-her")  # the paper's table
+    assert (table.exploration, table.hindsight, table.learning_rate, table.target_retention) == (0.2, 0.8, 0.001, 0.95)
+    assert (table.batch_size, table.gamma, table.target_every, table.layers, table.hidden) == (128, 0.99, 40, 3, 256)
+    assert ar.preset("fast", method="goal-dqn").exploration == ar.preset("fast").exploration
+    assert ar.preset("paper", method="goal-dqn", exploration=0.5).exploration == 0.5
+
+
+def test_goals_need_a_world_that_knows_when_one_is_reached() -> None:
+    with pytest.raises(UserError, match="does not say"):
+        ar.train("CartPole-v1", method="goal-dqn", **TINY)
+
+
+def test_one_table_for_all(agents: dict[str, ar.Agent]) -> None:
+    rows = {row.label: row.summary() for row in compare({name: [agent] for name, agent in agents.items()}, n=4)}
+    assert list(rows) == [*METHODS, "random policy", "optimal policy"]
+    for name in QUESTIONS:
+        assert rows["random policy"][name]["mean"] == 0
+        assert rows["optimal policy"][name]["mean"] == 1
+        for method in ("fb", "successor-features"):
+            assert -1 < rows[method][name]["mean"] <= 1
+        expected = dict if name == "goals" else str
+        assert all(isinstance(rows[method][name], expected) for method in METHODS[1:3])
+    assert rows["goal-dqn"]["sums of goals"] == NOT_POSSIBLE
+    assert rows["fb"]["seeds"] == [0]
+
+
+def test_questions_pay_what_is_asked_for(agents: dict[str, ar.Agent]) -> None:
+    agent = agents["fb"]
+    asked = exam(agent, n=3)
+    assert asked is not None
+    for questions in asked.questions.values():
+        for q in questions:
+            assert np.array_equal(agent.reward_table(q.asked, asked.mdp), q.paid)
+    random, optimal = asked.references["goals"]
+    expected = agent.score([q.asked for q in asked.questions["goals"]], asked.mdp)
+    assert random == pytest.approx(expected.random)
+    assert optimal == pytest.approx(expected.optimal)
+    assert asked.score(agent, "goals") == pytest.approx(expected.normalised)
+
+
+def test_the_continuous_maze_is_scored_on_a_grid() -> None:
+    agent = ar.train("continuous-maze", **{**TINY, "updates": 40})
+    (row, chance, best) = compare({"fb": [agent]}, n=1, goals=10)
+    assert row.reached is not None
+    assert chance.reached is not None
+    assert best.reached is None
+    assert set(row.scores) == set(QUESTIONS)
+    other = ar.train("continuous-maze", gamma=0.9, **{**TINY, "updates": 40})
+    with pytest.raises(UserError, match="one world and one gamma"):
+        list(compare({"a": [agent], "b": [other]}))
+
+
+def test_the_grid_moves_as_the_square_does() -> None:
+    mdp = grid_mdp(plane(), 0.99, step=0.05, draws=400)
+    assert mdp.observations.shape == (441, 2)
+    assert np.asarray(mdp.P.sum(1)).ravel() == pytest.approx(np.ones(2_205))
+    middle = int(np.abs(mdp.observations - 0.5).sum(1).argmin())
+    moved = np.array([mdp.P[[5 * middle + a]].toarray()[0] @ mdp.observations for a in range(5)]) - 0.5
+    assert moved == pytest.approx(0.1 * np.array([(-1, 0), (1, 0), (0, 1), (0, -1), (0, 0)]), abs=0.005)
+    beside = int(np.abs(mdp.observations - [0.2, 0.1]).sum(1).argmin())  # a wall on the right, half a step away
+    assert mdp.P[[5 * beside + 1]].toarray()[0] @ mdp.observations == pytest.approx([0.2, 0.1], abs=0.005)
+    with pytest.raises(UserError, match="a step up to"):
+        grid_mdp(plane(), 0.99, step=0.5)
+
+
+def test_compare_at_the_command_line(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    folders = [str(folder) for folder in runs.values()]
+    told = ["--json", str(tmp_path / "c.json"), "--figure", str(tmp_path / "c.png")]
+    assert main(["compare", *folders, "--rewards", "3", *told]) == 0
+    out = capsys.readouterr().out
+    assert "not possible" in out
+    assert "optimal policy" in out
+    assert len(json.loads((tmp_path / "c.json").read_text())["rows"]) == 6
+    assert (tmp_path / "c.png").stat().st_size > 10_000
+    for wrong, message in (
+        (["compare"], "nothing to compare"),
+        (["compare", str(tmp_path / "none")], "no agent folder"),
+        (["compare", folders[0], "--rewards", "0"], "must be positive"),
+        (["ask", folders[1], "--goal", "2,8", "--avoid", "1,1"], "Not possible"),
+    ):
+        assert main(wrong) == 2
+        assert message in capsys.readouterr().err
+    assert main(["ask", folders[1], "--goal", "2,8"]) == 0
+    assert main(["evaluate", folders[1], "--suite", "all-rewards", "--rewards", "3"]) == 0
+    assert "single goal" in capsys.readouterr().out
+
+
+def test_methods_at_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--dim", "8", "--hidden", "16", "--batch-size", "16", "--updates", "40"]
+    assert main(["train", "four-rooms", "--method", "goal-dqn-her", "--preset", "paper", *tiny]) == 0
+    s = ar.load("runs/four-rooms-goal-dqn-her-paper-seed0").settings
+    assert s == ar.preset("paper", method="goal-dqn-her", dim=8, hidden=16, batch_size=16, updates=40)
+    assert main(["train", "four-rooms", "--method", "goal-dqn", "--bias", *tiny]) == 2
+    assert "knows no first_step" in capsys.readouterr().err
+
+
+def test_runs_are_grouped_by_what_they_are_called() -> None:
+    folders = tuple(map(Path, ("runs/a-seed0", "runs/a-seed12", "runs/b_seed1", "runs/c/seed0", "runs/d")))
+    assert {name: len(members) for name, members in by_name(folders).items()} == {"a": 2, "b": 1, "c": 1, "d": 1}
+
+
+def test_bands_are_students() -> None:
+    mean, half = band(np.array([[0.1, 0.5], [0.3, 0.5], [0.2, 0.5]]))
+    assert mean == pytest.approx([0.2, 0.5])
+    assert half == pytest.approx([4.30 * 0.1 / 3**0.5, 0.0])
+    assert band(np.array([[0.4]]))[1].tolist() == [0.0]
+
+
+def test_curves_need_something_in_common(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to draw"):
+        draw_curves({"a": [[{"updates": 1, "bellman_loss": 2.0}]]}, tmp_path / "a.png")
