@@ -26,9 +26,10 @@ def draw_dimension(figures: Sequence[Mapping[str, Any]], path: Path, heading: st
         style = {"color": colour, "marker": MARKERS[kind]}
         left.plot(d, [row[kind]["error, policy of training"] for row in figures], **style, label=kind)
         least = [row[kind]["least error of rank d, policy of training"] for row in figures]
-        left.plot(d, least, color=colour, linestyle=":", label=f"{kind}: least of rank d")
+        left.plot(d, least, color=colour, linestyle=":")
         right.plot(d, [row[kind]["score"] for row in figures], **style)
         right.plot(d, [row[kind]["score with exact F, best B"] for row in figures], **style, linestyle="--", alpha=0.5)
+    left.plot([], [], color="#555555", linestyle=":", label="left: least error of rank d")
     right.plot([], [], color="#555555", linestyle="--", label="right: exact F, best B of rank d")
     left.set(title="Error of F . B, relative to the successor density", xlabel="d", ylabel="relative error, L2(rho)")
     right.set(title="Answers: 0 = random, 1 = optimal", xlabel="d", ylabel="mean score", ylim=(None, 1.03))
