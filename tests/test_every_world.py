@@ -88,3 +88,19 @@ def test_a_world_from_training_to_an_answer(
 def visited(agent: ar.Agent, row: int = 0) -> str:
     """The features of some place that training has seen, as one would type them."""
     return ",".join(f"{x}" for x in agent.sample.rows[row].tolist())
+
+
+@pytest.mark.parametrize("method", ["goal-dqn-her", "successor-features"])
+@pytest.mark.parametrize("world", ["fetch-reach", "ms-pacman"])
+def test_baselines_learn_there_too(world: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "GOALS_PLAYED", 4)
+    small = {**SMALL, "updates": 40, "warmup_steps": 60, "environments": 2}
+    agent = ar.train(world, method=method, out=tmp_path, progress=False, **small)
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [40]
+    assert agent.reach_goals(goals=4, seed=1).reached.shape == (4,)
+    again = ar.load(tmp_path)
+    features = again.features.readable(again.sample.rows[:1].numpy())[0]
+    policy = again.ask(ar.goal(features.tolist()))
+    place = again.world()
+    assert place.make is not None
+    assert len(ar.rollout(policy, place.make(), max_steps=5)[0].actions) == 5
