@@ -18,6 +18,7 @@ from torch import Tensor
 
 from anyreward.acting.evaluate import Scores, goal_quality, score_policies, state_features
 from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
+from anyreward.acting.goal_policy import goal_policy, is_goal
 from anyreward.acting.goals import GoalScores, reach_goals
 from anyreward.acting.improve import improvement, other_z
 from anyreward.acting.policy import Acts, Correction, Policy, action_probabilities
@@ -34,9 +35,7 @@ from anyreward.rewards.examiner import Examiner
 from anyreward.rewards.inference import (
     Belief,
     FeatureSample,
-    Inferred,
     belief,
-    check_visited,
     infer,
     known_size,
     reward_values,
@@ -45,8 +44,8 @@ from anyreward.rewards.inference import (
     with_backward,
 )
 from anyreward.rewards.lookahead import LookaheadSample
-from anyreward.rewards.places import goal_rows, sample_rows
-from anyreward.rewards.reward import Demonstration, Goal, Reward, TaskVector, from_z, read_task
+from anyreward.rewards.places import sample_rows
+from anyreward.rewards.reward import Demonstration, Reward, TaskVector, from_z, read_task
 from anyreward.rewards.trust import Trust
 from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
@@ -112,7 +111,8 @@ class Agent:
         if self.representation.of_goals:
             if refine or improve is not None:
                 raise UserError(f"refine and improve correct F . z, which {self.settings.method} does not have.")
-            return self._ask_goal(target)
+            method, start = self.settings.method, self.action_start
+            return goal_policy(target, self.representation, self.features, self.sample, method, start, self.fingerprint)
         found = infer(target, self.sample, self.features, self.representation)
         z, scale = self._at_known_size(found.z)
         warn_if_moot(target, found, self._may_end)
@@ -148,43 +148,7 @@ class Agent:
 
     def can_answer(self, target: Reward) -> bool:
         """Whether this agent's method has an answer to such a reward: goal-oriented DQN knows single goals alone."""
-        if not self.representation.of_goals:
-            return True
-        return len(target.terms) == 1 and target.terms[0][0] > 0 and isinstance(target.terms[0][1], Goal | TaskVector)
-
-    def _ask_goal(self, target: Reward) -> Policy:
-        """The policy of Q(s, a, g)."""
-        if not self.can_answer(target):
-            raise UserError(
-                f"Not possible: this agent's {self.settings.method} reaches single goals, anyreward.goal(...), and has "
-                f"no answer to {target}. Train with method='fb' to ask for any reward."
-            )
-        ((_, term),) = target.terms
-        assert isinstance(term, Goal | TaskVector)
-        z = torch.tensor(term.z) if isinstance(term, TaskVector) else self._goal(term)
-        return Policy(
-            representation=self.representation,
-            features=self.features,
-            action_start=self.action_start,
-            target=target,
-            z=z.to(self.representation.dtype),
-            reward_scale=1.0,
-            belief=belief(Inferred(z.double())),
-            judge=self._no_trust,
-            revise=self._no_more_rewards,
-            agent=self.fingerprint,
-        )
-
-    def _goal(self, term: Goal) -> Tensor:
-        rows = torch.from_numpy(goal_rows(term, self.features, self.representation))
-        check_visited(term, rows, self.sample, self.representation)
-        return self.representation.backward_map(rows)[0]
-
-    def _no_trust(self, policy: Policy) -> Trust:
-        raise UserError(f"{self.settings.method} learns no model of the world to try its answers out in: no trust.")
-
-    def _no_more_rewards(self, old: Belief, phi: Array, rewards: Array) -> tuple[Belief, Tensor, float]:
-        raise UserError(f"{self.settings.method} reaches a goal that is known; it cannot learn from rewards seen.")
+        return is_goal(target) if self.representation.of_goals else True
 
     def _at_known_size(self, z_R: Tensor) -> tuple[Tensor, float]:
         zs, scales = self.known_size(z_R[None])
