@@ -111,8 +111,15 @@ class Agent:
         if self.representation.of_goals:
             if refine or improve is not None:
                 raise UserError(f"refine and improve correct F . z, which {self.settings.method} does not have.")
-            method, start = self.settings.method, self.action_start
-            return goal_policy(target, self.representation, self.features, self.sample, method, start, self.fingerprint)
+            return goal_policy(
+                target,
+                self.representation,
+                self.features,
+                self.sample,
+                self.settings.method,
+                self.action_start,
+                self.fingerprint,
+            )
         found = infer(target, self.sample, self.features, self.representation)
         z, scale = self._at_known_size(found.z)
         warn_if_moot(target, found, self._may_end)
