@@ -1,6 +1,6 @@
 """FB beside what a user would pick instead: the same worlds, as many steps and updates, three seeds each.
 
-python benchmarks/baselines.py train    # 36 agents, in two processes of one thread; goes on where it stopped
+python benchmarks/baselines.py train    # in two processes of one thread; goes on where it stopped
 python benchmarks/baselines.py measure  # the tables and figures of docs/baselines.md, from these agents
 python benchmarks/baselines.py draw     # only prints and draws, from the committed results
 """
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 import anyreward as ar
-from anyreward.experiments.compare import NOT_POSSIBLE, QUESTIONS, compare
+from anyreward.experiments.compare import KINDS as REWARD_KINDS
+from anyreward.experiments.compare import NOT_POSSIBLE, compare
 from anyreward.figures.curves import METRICS, draw_curves
 from anyreward.storage.files import read_json, write_json
 from anyreward.storage.metrics import read_metrics
@@ -36,6 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "successor features, Laplacian": {"method": "successor-features"},
     "successor features, RBF": {"method": "successor-features", "basis": "rbf"},
     "goal-DQN, as in the paper": {"method": "goal-dqn", "preset": "paper"},
+    "FB, as in the paper": {"preset": "paper", "compile": True},
 }
 WORLDS = ("four-rooms", "continuous-maze")
 GOALS = 1_000
@@ -69,10 +71,7 @@ def measure(worlds: list[str], kinds: list[str], seeds: list[int]) -> None:
         rows = [row.summary() for row in compare(groups, REWARDS[world], GOALS)]
         curves = {
             kind: [
-                [
-                    {key: line[key] for key in ("updates", "transitions", "seconds", *METRICS) if key in line}
-                    for line in run
-                ]
+                [{key: line[key] for key in ("updates", "transitions", *METRICS) if key in line} for line in run]
                 for run in (read_metrics(folder(world, kind, s)) for s in found[kind])
             ]
             for kind in groups
@@ -90,16 +89,13 @@ def draw() -> None:
         if not path.exists():
             continue
         data = read_json(path)
-        heading = f"{world}: preset fast, {UPDATES:,} updates, mean and 95% interval over seeds"
+        heading = f"{world}: {UPDATES:,} updates, mean and 95% interval over seeds"
         draw_curves(data["curves"], DOCS / f"baselines_{world.replace('-', '_')}.png", heading)
-        names = [name for name in ("goals reached", *QUESTIONS) if name in data["rows"][0]]
+        names = [name for name in ("goals reached", *REWARD_KINDS) if name in data["rows"][0]]
         print(f"\n{world}\n\n| method | seeds | {' | '.join(names)} |\n| --- | --- |{' --- |' * len(names)}")
         for row in data["rows"]:
             print(f"| {row['label']} | {len(row['seeds']) or ''} | {' | '.join(cell(row.get(n)) for n in names)} |")
-        print("\n| method | transitions | seconds |\n| --- | --- | --- |")
-        for kind, runs in data["curves"].items():
-            last = [run[-1] for run in runs]
-            print(f"| {kind} | {last[0]['transitions']:,} | {sum(line['seconds'] for line in last) / len(last):.0f} |")
+        print({kind: runs[0][-1]["transitions"] for kind, runs in data["curves"].items()}, "transitions each")
 
 
 def cell(value: Any) -> str:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import anyreward as ar
 from anyreward import UserError
 from anyreward.cli import main
 from anyreward.cli.comparing import by_name
 from anyreward.experiments.all_rewards import suite
-from anyreward.experiments.compare import NOT_POSSIBLE, QUESTIONS, compare, exam
+from anyreward.experiments.compare import KINDS, NOT_POSSIBLE, compare, questions
 from anyreward.experiments.theory import fb_tables
 from anyreward.figures.curves import band, draw_curves
 from anyreward.representation.basis import Basis
@@ -65,6 +66,8 @@ def test_goal_dqn_reaches_goals_and_says_what_is_not_possible(agents: dict[str, 
     for wrong, message in (
         (lambda: policy.trust, "no trust"),
         (lambda: agent.ask(ar.goal(2, 8), refine=3), "refine and improve"),
+        (lambda: agent.ask(ar.from_z([1.0, 2.0])), "2 numbers; a goal of this agent has 121"),
+        (lambda: suite(agent, 3, refine=2), "refine corrects"),
         (lambda: agent.orthonormalised(), "no B"),
         (lambda: agent.sample_rewards("four-rooms"), "single goals"),
         (lambda: fb_tables(agent), "has none"),
@@ -100,20 +103,27 @@ def test_successor_features_answer_any_reward(agents: dict[str, ar.Agent]) -> No
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
-def test_loaded_agents_and_stopped_runs_go_on_as_if_nothing_had_been(method: str, tmp_path: Path) -> None:
-    whole = ar.train("four-rooms", method=method, **SMALL)
-    ar.train("four-rooms", method=method, out=tmp_path / "a", **{**SMALL, "updates": 80, "learning_rate_decay": 0.0})
-    loaded = ar.load(tmp_path / "a")
-    assert loaded.settings.method == method
-    longer = ar.resume(tmp_path / "a", updates=200, progress=False)
-    assert longer.updates == 200
-    lines = read_metrics(tmp_path / "a")
-    assert [line["updates"] for line in lines] == [80, 160, 200]
-    assert lines[-1]["transitions"] >= 3_000 + 5 * 200
-    if method == "successor-features":  # what B is was decided before the run stopped
-        assert np.array_equal(longer.representation.B.mix, loaded.representation.B.mix)
-        assert np.array_equal(longer.representation.B.mix, whole.representation.B.mix)
-    assert longer.fingerprint != loaded.fingerprint
+def test_a_run_in_two_parts_is_as_one(method: str, tmp_path: Path) -> None:
+    """Where nothing new is collected, to the last bit: targets, optimiser, goals and what follows in an episode."""
+    still = {**SMALL, "warmup_steps": 600, "steps_per_cycle": 0, "learning_rate_decay": 0.0, "updates": 80}
+    whole = ar.train("four-rooms", method=method, **still)
+    ar.train("four-rooms", method=method, out=tmp_path, **still | {"updates": 40})
+    assert ar.load(tmp_path).settings.method == method
+    longer = ar.resume(tmp_path, updates=80, progress=False)
+    for name, module in whole.representation.modules.items():
+        again = longer.representation.modules[name].state_dict()
+        assert all(torch.equal(value, again[key]) for key, value in module.state_dict().items()), name
+
+
+def test_whole_episodes_are_no_more_steps(tmp_path: Path) -> None:
+    """Episodes of 50 steps of 16 environments come 800 at a time, where 200 a cycle are asked for."""
+    tiny = {**TINY, "updates": 400, "environments": 16, "evaluate_every": 400}
+    seen = {}
+    for method in ("fb", "goal-dqn"):
+        folder = tmp_path / method
+        ar.train("four-rooms", method=method, out=folder, **tiny)
+        seen[method] = read_metrics(folder)[-1]["transitions"]
+    assert seen["fb"] <= seen["goal-dqn"] < seen["fb"] + 800
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
@@ -166,6 +176,22 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str)
         ar.preset("fast", **changes)
 
 
+@pytest.mark.parametrize(
+    ("world", "rate", "gamma"),
+    [
+        ("four-rooms", 0.001, 0.99),
+        ("continuous-maze", 0.0005, 0.99),
+        ("fetch-reach", 0.0005, 0.9),
+        ("ms-pacman", 0.0005, 0.9),
+    ],
+)
+def test_the_papers_table_of_goal_dqn(world: str, rate: float, gamma: float) -> None:
+    own = ar.open_world(world).settings_for("goal-dqn")
+    s = ar.preset("paper", method="goal-dqn", **own)
+    assert (s.learning_rate, s.gamma, s.exploration) == (rate, gamma, 0.2)
+    assert (s.updates_per_cycle, s.batch_size, s.target_retention, s.target_every) == (40, 128, 0.95, 40)
+
+
 def test_presets_of_methods() -> None:
     table = ar.preset("paper", method="goal-dqn-her")  # the paper's table
     assert (table.exploration, table.hindsight, table.learning_rate, table.target_retention) == (0.2, 0.8, 0.001, 0.95)
@@ -182,7 +208,7 @@ def test_goals_need_a_world_that_knows_when_one_is_reached() -> None:
 def test_one_table_for_all(agents: dict[str, ar.Agent]) -> None:
     rows = {row.label: row.summary() for row in compare({name: [agent] for name, agent in agents.items()}, n=4)}
     assert list(rows) == [*METHODS, "random policy", "optimal policy"]
-    for name in QUESTIONS:
+    for name in KINDS:
         assert rows["random policy"][name]["mean"] == 0
         assert rows["optimal policy"][name]["mean"] == 1
         for method in ("fb", "successor-features"):
@@ -193,18 +219,33 @@ def test_one_table_for_all(agents: dict[str, ar.Agent]) -> None:
     assert rows["fb"]["seeds"] == [0]
 
 
-def test_questions_pay_what_is_asked_for(agents: dict[str, ar.Agent]) -> None:
+def test_questions_are_scored_as_answers_are(agents: dict[str, ar.Agent]) -> None:
     agent = agents["fb"]
-    asked = exam(agent, n=3)
-    assert asked is not None
-    for questions in asked.questions.values():
-        for q in questions:
-            assert np.array_equal(agent.reward_table(q.asked, asked.mdp), q.paid)
-    random, optimal = asked.references["goals"]
-    expected = agent.score([q.asked for q in asked.questions["goals"]], asked.mdp)
-    assert random == pytest.approx(expected.random)
-    assert optimal == pytest.approx(expected.optimal)
-    assert asked.score(agent, "goals") == pytest.approx(expected.normalised)
+    asked = questions(agent, n=3)
+    assert list(asked) == list(KINDS)
+    mdp = asked["goals"].mdp
+    for some in asked.values():
+        targets = [
+            sum((float(r[s]) * ar.goal(state=mdp.observations[s]) for s in np.flatnonzero(r)), start=ar.Reward(()))
+            for r in some.paid[:, :, 0]
+        ]
+        expected = agent.score(targets, mdp)
+        assert some.random == pytest.approx(expected.random)
+        assert some.optimal == pytest.approx(expected.optimal)
+        assert some.score(agent) == pytest.approx(expected.normalised)
+    dqn = agents["goal-dqn"]
+    goals = asked["goals"]
+    cells = [ar.goal(state=mdp.observations[r[:, 0].argmax()]) for r in goals.paid]
+    assert goals.score(dqn) == pytest.approx(dqn.score(cells, mdp).normalised)
+
+
+def test_worlds_whose_episodes_end_are_compared_too() -> None:
+    tiny = {**TINY, "updates": 40, "warmup_steps": 500}
+    groups = {method: [ar.train("FrozenLake-v1", method=method, **tiny)] for method in ("fb", "goal-dqn")}
+    rows = [row.summary() for row in compare(groups, n=3)]
+    assert all(isinstance(row["goals"], dict) for row in rows)
+    assert isinstance(rows[0]["dense rewards"], dict)
+    assert rows[1]["dense rewards"] == NOT_POSSIBLE
 
 
 def test_the_continuous_maze_is_scored_on_a_grid() -> None:
@@ -213,7 +254,7 @@ def test_the_continuous_maze_is_scored_on_a_grid() -> None:
     assert row.reached is not None
     assert chance.reached is not None
     assert best.reached is None
-    assert set(row.scores) == set(QUESTIONS)
+    assert set(row.scores) == set(KINDS)
     other = ar.train("continuous-maze", gamma=0.9, **{**TINY, "updates": 40})
     with pytest.raises(UserError, match="one world and one gamma"):
         list(compare({"a": [agent], "b": [other]}))
@@ -221,15 +262,25 @@ def test_the_continuous_maze_is_scored_on_a_grid() -> None:
 
 def test_the_grid_moves_as_the_square_does() -> None:
     mdp = grid_mdp(plane(), 0.99, step=0.05, draws=400)
-    assert mdp.observations.shape == (441, 2)
-    assert np.asarray(mdp.P.sum(1)).ravel() == pytest.approx(np.ones(2_205))
+    assert mdp.observations.shape == (400, 2)
+    assert np.asarray(mdp.P.sum(1)).ravel() == pytest.approx(np.ones(2_000))
     middle = int(np.abs(mdp.observations - 0.5).sum(1).argmin())
-    moved = np.array([mdp.P[[5 * middle + a]].toarray()[0] @ mdp.observations for a in range(5)]) - 0.5
+    centre = mdp.observations[middle]
+    moved = np.array([mdp.P[[5 * middle + a]].toarray()[0] @ mdp.observations for a in range(5)]) - centre
     assert moved == pytest.approx(0.1 * np.array([(-1, 0), (1, 0), (0, 1), (0, -1), (0, 0)]), abs=0.005)
-    beside = int(np.abs(mdp.observations - [0.2, 0.1]).sum(1).argmin())  # a wall on the right, half a step away
-    assert mdp.P[[5 * beside + 1]].toarray()[0] @ mdp.observations == pytest.approx([0.2, 0.1], abs=0.005)
+    beside = int(np.abs(mdp.observations - [0.22, 0.12]).sum(1).argmin())  # a wall on the right, a quarter step away
+    stays = mdp.observations[beside]
+    assert mdp.P[[5 * beside + 1]].toarray()[0] @ mdp.observations == pytest.approx(stays, abs=0.005)
     with pytest.raises(UserError, match="a step up to"):
         grid_mdp(plane(), 0.99, step=0.5)
+
+
+def test_no_one_walks_through_the_walls_of_the_grid() -> None:
+    mdp = grid_mdp(plane(((0.25, 0, 0.25, 1), (0.75, 0, 0.75, 1))), 0.99)
+    room = np.digitize(mdp.observations[:, 0], [0.25, 0.75])
+    start, end = mdp.P.nonzero()
+    assert (room[start // 5] == room[end]).all()
+    assert len(np.unique(room)) == 3
 
 
 def test_compare_at_the_command_line(
@@ -248,6 +299,7 @@ def test_compare_at_the_command_line(
         (["compare"], "nothing to compare"),
         (["compare", str(tmp_path / "none")], "no agent folder"),
         (["compare", folders[0], "--rewards", "0"], "must be positive"),
+        (["compare", folders[0], "--seed", "-1"], "not negative"),
         (["ask", folders[1], "--goal", "2,8", "--avoid", "1,1"], "Not possible"),
     ):
         assert main(wrong) == 2
@@ -270,8 +322,10 @@ def test_methods_at_the_command_line(
 
 
 def test_runs_are_grouped_by_what_they_are_called() -> None:
-    folders = tuple(map(Path, ("runs/a-seed0", "runs/a-seed12", "runs/b_seed1", "runs/c/seed0", "runs/d")))
+    folders = list(map(Path, ("runs/a-seed0", "runs/a-seed12", "runs/b_seed1", "runs/c/seed0", "runs/d", "runs/d")))
     assert {name: len(members) for name, members in by_name(folders).items()} == {"a": 2, "b": 1, "c": 1, "d": 1}
+    folders = [Path("old/a-seed0"), Path("new/a-seed0"), Path("new/a-seed1")]
+    assert {name: len(members) for name, members in by_name(folders).items()} == {"old/a": 1, "new/a": 2}
 
 
 def test_bands_are_students() -> None:

@@ -14,6 +14,9 @@ from anyreward import UserError
 from anyreward.experiments.all_rewards import baselines, tables_to_z
 from anyreward.learning.draw import draw, known_features
 from anyreward.learning.replay import Replay
+from anyreward.representation.latent import preprocess_z
+from anyreward.representation.networks import Bias
+from anyreward.rewards.baseline import MOST_ROWS, baseline
 from anyreward.rewards.inference import with_backward
 from tests.conftest import TINY
 from tests.exact import exact_agent, garnet
@@ -276,3 +279,41 @@ def test_directions_that_b_never_takes_are_left_out() -> None:
     target = ar.reward("f0 == 2")
     assert other.ask(target).z.shape == (4,)
     assert other.ask(target).q(np.arange(5)) == pytest.approx(blind.ask(target).q(np.arange(5)), abs=1e-9)
+
+
+def test_m_bar_is_shown_the_z_that_training_showed_it(variant: Path) -> None:
+    agent = ar.load(variant)
+    representation, z = agent.representation, 3.0 * agent.ask(ar.goal(2, 8)).z  # of a length that matters
+    if representation.bias is None:
+        assert not representation.bias_map(agent.sample.rows, z, agent.sample.rows).any()
+        return
+    x, g = (encoder.compact(agent.sample.rows) for encoder in (representation.observation_encoder,) * 2)
+    with torch.no_grad():
+        shown = representation.bias(x, preprocess_z(z).expand(len(x), -1), g)
+    assert torch.equal(representation.bias_map(agent.sample.rows, z, agent.sample.rows), shown)
+
+
+def test_the_rank_of_m_bar_is_not_bounded_by_its_vectors() -> None:
+    torch.manual_seed(0)
+    bias = Bias(width=40, features=40, dim=2, hidden=24, layers=2, layer_norm=False)
+    with torch.no_grad():
+        m = bias(torch.arange(40)[:, None], torch.zeros(40, 2), torch.arange(40)[:, None])
+    assert int(torch.linalg.matrix_rank(m.double(), rtol=1e-6)) > 10  # a sum u(s) + v(g) has rank two
+
+
+def test_what_a_goal_adds_to_the_baseline_is_its_weight() -> None:
+    """Among numbers, where a goal is a unit of mass; and a sample of many rows counts as all of them."""
+    agent = ar.train("continuous-maze", bias=True, **TINY, warmup_steps=2_000)
+    assert len(agent.sample.rows) > MOST_ROWS
+    at, z = torch.tensor([[0.2, 0.3], [0.8, 0.9]]), agent.ask(ar.goal(0.5, 0.5)).z
+
+    def told(target: ar.Reward) -> np.ndarray:
+        parts = (agent.sample, agent.features, agent.representation)
+        return baseline(target, z, at, None, *parts, first_step=0).numpy()
+
+    m = agent.representation.bias_map(at, z, torch.tensor([[0.5, 0.5]]))[:, 0].double().numpy()
+    assert told(ar.goal(0.5, 0.5)) == pytest.approx(m, rel=1e-5)
+    assert told(3 * ar.goal(0.5, 0.5)) == pytest.approx(3 * m, rel=1e-5)
+    mean = agent.representation.bias_map(at, z, agent.sample.rows).double().mean(1).numpy()  # of the reward one
+    spread = agent.representation.bias_map(at, z, agent.sample.rows).double().std(1).numpy()
+    assert np.abs(told(ar.reward("x - x + 1")) - mean).max() < 5 * spread.max() / MOST_ROWS**0.5

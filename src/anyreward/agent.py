@@ -77,7 +77,8 @@ class Agent:
     """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
 
     def __repr__(self) -> str:
-        return f"Agent({self.world_name}, d = {self.settings.dim}, {self.updates:,} updates)"
+        what = self.settings.method if self.representation.of_goals else f"d = {self.settings.dim}"
+        return f"Agent({self.world_name}, {what}, {self.updates:,} updates)"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -255,6 +256,8 @@ class Agent:
     @property
     def kept_transitions(self) -> LookaheadSample:
         """The transitions kept with the agent; raises where there are none."""
+        if self.representation.of_goals:
+            raise UserError(f"refine corrects F . z, which {self.settings.method} does not have. Ask without refine.")
         if self.transitions is None:
             raise UserError(
                 "Answers are refined on transitions kept with the agent, and this one has none: they are kept where "

@@ -83,7 +83,7 @@ def train(
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
     place = _open(source)
-    own = place.settings if isinstance(place, World) else {}
+    own = place.settings_for(changes.get("method", "fb")) if isinstance(place, World) else {}
     s = settings.with_(**changes) if settings else settings_of(preset, **{**own, **changes})
     if out is not None and (Path(out) / "agent.json").exists() and not overwrite:
         raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")

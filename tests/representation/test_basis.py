@@ -51,7 +51,7 @@ def test_of_categories_the_state_is_one_hot_over_the_root_of_its_frequency() -> 
     encoder = Encoder(gym.spaces.Discrete(5))
     g = torch.tensor([0] * 10 + [1] * 30 + [3] * 60)[:, None]
     basis = Basis("state", encoder, 5)
-    basis.fit(g, None, random())
+    basis.fit(g, g, random())
     expected = torch.diag(torch.tensor([10**0.5, (10 / 3) ** 0.5, 0.0, (5 / 3) ** 0.5, 0.0]))
     assert torch.allclose(basis(torch.arange(5)[:, None]), expected, atol=1e-5)
 
@@ -89,13 +89,22 @@ def test_places_on_a_map_stand_for_categories() -> None:
     places = np.array([[x, y] for y in range(6) for x in range(6)], dtype=float)
     g = torch.arange(36)[:, None].repeat(50, 1)
     basis = Basis("rbf", Encoder(gym.spaces.Discrete(36)), 36, places)
-    basis.fit(g, None, random())
+    basis.fit(g, g, random())
     raw = basis.raw(torch.arange(36)[:, None])
     assert torch.allclose(raw.sum(1), torch.ones(36))
     nearest = torch.cdist(basis.places, basis.centres).argmin(1)
     assert torch.equal(raw.argmax(1), nearest)
     with pytest.raises(UserError, match="categories without any"):
         Basis("fourier", Encoder(gym.spaces.Discrete(36)), 4)
+    both = Encoder(gym.spaces.Tuple([gym.spaces.Discrete(36), gym.spaces.Discrete(5)]))
+    for kind in ("rbf", "laplacian"):  # they would not see the action
+        with pytest.raises(UserError, match=r"here are several .* Use basis='state'"):
+            Basis(kind, both, 4, places)
+    binary = Encoder(gym.spaces.MultiBinary(6), normalise=False)  # categories that are numbers too
+    g = torch.randint(2, (500, 6), generator=random()).float()
+    basis = Basis("laplacian", binary, 4)
+    basis.fit(g, g.flip(0), random())
+    assert torch.isfinite(basis(g)).all()
 
 
 def test_far_points_cover_what_there_is() -> None:

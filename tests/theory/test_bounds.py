@@ -18,6 +18,7 @@ from anyreward.theory.bounds import (
     approximate_reward,
     approximation,
     binding_pairs,
+    dual_approximation,
     fixed_backward,
     greedy_gap,
     kr_norm,
@@ -224,6 +225,25 @@ def test_small_errors_of_F_and_B_make_small_gaps(case: Learned) -> None:
 
 
 @FEW
+@given(learned(), st.sampled_from([1.0, 1.5, 2.0, 4.0]))
+def test_small_errors_in_any_dual_norm_make_small_gaps(case: Learned, p: float) -> None:
+    """thm:approx, third claim, for Lp(rho) and Lq(rho)."""
+    of_value, of_q = dual_approximation(case.fb, case.r, p)
+    rho, errors = case.fb.rho, case.slow_errors().reshape(-1, case.fb.goals) / case.fb.rho
+    eps = max(sum(rho * abs(error) ** p) ** (1 / p) for error in errors)
+    q = np.inf if p == 1 else p / (p - 1)
+    size = max(abs(case.r)) if p == 1 else sum(rho * abs(case.r) ** q) ** (1 / q)
+    unit = eps * size / (1 - case.fb.mdp.gamma)
+    assert (of_value.bound, of_q.bound) == pytest.approx((3 * unit, 2 * unit), rel=1e-6, abs=1e-8)
+    assert of_value.gap == approximation(case.fb, case.r).gap
+    assert of_q.gap == q_approximation(case.fb, case.r).gap
+    assert holds(of_value)
+    assert holds(of_q)
+    if p == 1:
+        assert of_value == pytest.approx(approximation(case.fb, case.r))
+
+
+@FEW
 @given(learned())
 def test_weakly_small_errors_make_small_gaps_for_smooth_rewards(case: Learned) -> None:
     """thm:approx, second claim."""
@@ -362,6 +382,24 @@ def test_the_norm_is_attained_at_a_corner(seed: int, points: int, on_a_line: boo
     corners = np.linalg.solve(A[regular], b[regular][..., None])[..., 0]
     corners = corners[(corners @ A.T <= b + 1e-9).all(1)]
     assert kr_norm(mu, distance) == pytest.approx((corners @ mu).max())
+
+
+def test_points_that_nearly_coincide_keep_their_distance_to_others() -> None:
+    places = np.array([0.0, 1e-13, 1.0])
+    distance = np.abs(places[:, None] - places)
+    assert kr_norm(np.array([0.5, 0.5, -1.0]), distance) == pytest.approx(1.0)
+
+
+def test_the_bounds_of_a_fixed_B_are_about_the_best_F() -> None:
+    fb, r = wrong_bandit()
+    with pytest.raises(UserError, match="not the best one for its B"):
+        fixed_backward(fb, r)
+    with pytest.raises(UserError, match="not the best one for its B"):
+        fixed_backward(with_bias(exact(BANDIT, QUARTERS)), r)
+    with pytest.raises(UserError, match="expected 1 <= p"):
+        dual_approximation(fb, r, 0.5)
+    with pytest.raises(UserError, match="draws is 0"):
+        sampled_gaps(exact(BANDIT, QUARTERS), r, 5, 0, 0)
 
 
 def test_far_apart_goals_give_the_sum_of_absolute_values() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyreward.errors import UserError
+from anyreward.theory.bounds import sampled_reward
 from anyreward.theory.fb import (
     FB,
     change_variables,
@@ -425,6 +426,15 @@ def test_universal_successor_features_are_a_special_case(world: World, d: int) -
     assert close(fb.forward(z) @ covariance, psi, 1e-7)
 
 
+@FEW
+@given(worlds(), st.floats(0.1, 30))
+def test_any_positive_measure_will_do(world: World, total: float) -> None:
+    """prop:existence and thm:main2 ask for no more."""
+    r = world.normal(len(world.rho))
+    fb = exact(world.mdp, total * world.rho, world.phi)
+    assert close(fb.q(fb.z_of(r), r), value_iteration(world.mdp, r[world.phi]))
+
+
 # Mistakes
 
 
@@ -432,8 +442,14 @@ def test_mistakes_are_named() -> None:
     phi = goals_are_states(TWO)
     with pytest.raises(UserError, match=r"smallest entry 0 and sum 1"):
         exact(TWO, np.array([0.0, 1.0]), phi)
-    with pytest.raises(UserError, match=r"sum 1\.2; expected one positive number for each goal"):
-        exact(TWO, np.array([0.6, 0.6]), phi)
+    with pytest.raises(UserError, match=r"sum 1\.2; expected one positive number for each goal, with sum one"):
+        sampled_reward(exact(TWO, np.array([0.6, 0.6]), phi), np.array([0.0, 1.0]), 10, 0.1)
+    with pytest.raises(UserError, match=r"z has shape \(3,\); expected \(2,\)"):
+        exact(TWO, np.array([0.5, 0.5]), phi).policy(np.zeros(3))
+    with pytest.raises(UserError, match=r"Z has shape \(2,\); expected \(n, 2\)"):
+        improvement(exact(TWO, [0.5, 0.5], phi), np.array([0.0, 1.0]), np.zeros(2))
+    with pytest.raises(UserError, match="finite"):
+        orthonormaliser([[np.nan], [1.0]], [0.5, 0.5])
     with pytest.raises(UserError, match=r"shape \(2, 2\)"):
         exact(TWO, np.full((2, 2), 0.25))
     with pytest.raises(UserError, match=r"phi goes from 0 to 3; expected goals from 0 to 1"):

@@ -420,3 +420,33 @@ def test_what_is_no_garnet(arguments: tuple[int, int, int], message: str) -> Non
 def test_an_ending_must_be_a_probability(ending: float) -> None:
     with pytest.raises(UserError, match=r"ending is .*0 <= ending <= 1"):
         garnet(3, 2, 1, seed=0, ending=ending)
+
+
+def test_rewards_and_policies_that_are_none_are_refused() -> None:
+    mdp = FiniteMDP(np.ones((1, 2, 1)), 0.9)
+    for r in (np.array([np.nan]), np.array([np.inf])):
+        for ask in (mdp.value_iteration, mdp.optimal_value):
+            with pytest.raises(UserError, match="NaN or infinity"):
+                ask(r)
+    for pi in (np.ones((1, 2)), np.array([[1.5, -0.5]])):
+        with pytest.raises(UserError, match="sum of one in each state"):
+            mdp.policy_value(pi, np.ones(1))
+
+
+def test_small_differences_of_large_rewards_count() -> None:
+    P = np.zeros((2, 2, 2))
+    P[:, 0, 0] = P[:, 1, 1] = 1.0
+    mdp, r = FiniteMDP(P, 0.99), np.array([1e6, 1e6 + 1e-3])
+    assert mdp.optimal_policy(r).argmax(1).tolist() == [1, 1]
+    assert mdp.optimal_value(r)[1] == pytest.approx((1e6 + 1e-3) / 0.01, rel=1e-13)
+
+
+def test_some_states_alone_are_an_mdp_if_none_can_be_left() -> None:
+    P = np.zeros((3, 1, 3))
+    P[0, 0, 1] = P[1, 0, 0] = P[2, 0, 1] = 1.0
+    mdp = FiniteMDP(P, 0.9, np.array([5, 7, 9]))
+    part = mdp.restricted(np.array([0, 1]))
+    assert part.observations.tolist() == [5, 7]
+    assert part.P[:, 0].tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(UserError, match="1 states are left out that actions lead to, such as 5"):
+        mdp.restricted(np.array([1, 2]))

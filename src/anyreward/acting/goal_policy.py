@@ -29,7 +29,11 @@ def goal_policy(
     action_start: int,
     agent: str,
 ) -> Policy:
-    """The policy of Q(s, a, g); see `Agent.ask`."""
+    """The policy of Q(s, a, g); see `Agent.ask`.
+
+    Its Q counts how often the goal will be reached, discounted, from the next state on: a weight of the goal is left
+    out, and so is what being there now would pay.
+    """
     if not is_goal(target):
         raise UserError(
             f"Not possible: this agent's {method} reaches single goals, anyreward.goal(...), and has no answer to "
@@ -38,6 +42,8 @@ def goal_policy(
     ((_, term),) = target.terms
     if isinstance(term, TaskVector):
         z = torch.tensor(term.z)
+        if len(z) != sample.B.shape[1]:
+            raise UserError(f"This z has {len(z)} numbers; a goal of this agent has {sample.B.shape[1]}.")
     else:
         assert isinstance(term, Goal)
         rows = torch.from_numpy(goal_rows(term, features, representation))

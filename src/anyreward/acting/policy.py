@@ -188,7 +188,8 @@ class Policy:
     @property
     def clueless(self) -> bool:
         """Whether no action is preferred to any other, as z is zero: then all are equally likely."""
-        return not self.z.any() and not self.corrections and self.tuned is None
+        plain = not self.corrections and self.tuned is None
+        return plain and not self.representation.of_goals and not self.z.any()
 
     def _pi(self, preferences: Tensor) -> Tensor:
         return action_probabilities(preferences, 1.0 if self.clueless else self.epsilon, self.temperature)

@@ -31,7 +31,7 @@ def _parse(arguments: Sequence[str]) -> Any:
     chosen = {"method": method} if method in METHODS else {}
     words = [word for before, word in itertools.pairwise(joined) if before not in ("--out", "--replay-file")]
     world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
-    own = open_world(world).settings if world and joined[0] == "train" else {}
+    own = open_world(world).settings_for(method) if world and joined[0] == "train" else {}
     start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own, **chosen))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Compare:
         world = next(iter(groups.values()))[0].world_name
         console.print(table(world, groups, rows))
         print("Mean (5th percentile) over seeds and rewards: 0 = random policy, 1 = optimal policy, greedy answers.")
+        if "goals reached" in rows[0]:
+            print("Goals reached: share of those played for, as the paper does it (95% interval over goals).")
         if self.json:
             write_json(self.json, {"world": world, "rewards": self.rewards, "seed": self.seed, "rows": rows})
         if self.figure:
@@ -61,13 +64,16 @@ class Compare:
             print("Curves:", draw_curves(curves, self.figure, world))
 
 
-def by_name(folders: tuple[Path, ...]) -> dict[str, list[Path]]:
-    """Run folders by their name without the seed."""
-    groups: dict[str, list[Path]] = {}
-    for folder in folders:
-        name = re.sub(r"[-_]?seed[-_]?\d+$", "", folder.resolve().name) or folder.resolve().parent.name
-        groups.setdefault(name, []).append(folder)
-    return groups
+def by_name(folders: Sequence[Path]) -> dict[str, list[Path]]:
+    """Run folders by their path without the seed, as short as tells them apart; a folder named twice counts once."""
+    groups: dict[Path, list[Path]] = {}
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        name = re.sub(r"[-_]?seed[-_]?\d+$", "", folder.name)
+        groups.setdefault(folder.with_name(name) if name else folder.parent, []).append(folder)
+    parts = 1
+    while len({group.parts[-parts:] for group in groups}) < len(groups):
+        parts += 1
+    return {"/".join(group.parts[-parts:]): members for group, members in groups.items()}
 
 
 def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]) -> Table:
@@ -78,7 +84,7 @@ def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]
         shown.add_column(column, justify="left" if column == "run" else "right")
     for row in rows:
         agents = groups.get(row["label"], [])
-        updates = f"{agents[0].updates:,}" if agents else ""
+        updates = " to ".join(f"{n:,}" for n in sorted({agent.updates for agent in agents})[:: max(1, len(agents) - 1)])
         cells = [_cell(row.get(name)) for name in questions]
         shown.add_row(row["label"], str(len(agents) or ""), updates, *cells)
     return shown

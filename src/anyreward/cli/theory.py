@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anyreward.errors import UserError
-from anyreward.experiments.theory import tightness
+from anyreward.experiments.theory import WEAK, tightness
 from anyreward.loading import load
 from anyreward.storage.files import write_json
 
@@ -30,8 +30,10 @@ class Theory:
 
     def run(self) -> None:
         """Compute, print, write."""
-        if self.rewards < 1:
-            raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        if self.rewards < 1 or self.seed < 0:
+            raise UserError(
+                f"--rewards is {self.rewards} and --seed {self.seed}; accepted: positive, and not negative."
+            )
         agent = load(self.run_folder)
         table = Table(title=f"{agent.world_name}: bounds and what they bound, means", title_justify="left")
         for column in ("statement", "rewards", "gap", "bound", "trivial", "useful"):
@@ -47,6 +49,8 @@ class Theory:
         console.print(table)
         broken = [f"{row['statement']} ({row['rewards']})" for row in rows if not row["holds"]]
         print("trivial: what no two policies differ by; useful: how often the bound is below that (docs/theory.md).")
+        if not any(row["statement"] == WEAK for row in rows):
+            print(f"{WEAK}: left out; it needs SciPy (pip install 'anyreward[theory]') and a goal for each state.")
         print(f"A bound was exceeded: {', '.join(broken)}." if broken else "Every bound holds.")
         if self.json:
             write_json(self.json, {"agent": agent.fingerprint, "seed": self.seed, "rows": rows})

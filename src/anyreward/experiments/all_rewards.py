@@ -139,9 +139,10 @@ def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -
 
 def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]:
     """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world, and their scales (n,)."""
-    values = rewards_of(agent, mdp, r, agent.sample.rows)
     if agent.representation.of_goals:  # the z of a single goal is the goal
-        return agent.sample.B[values.argmax(1)], torch.ones(len(r), dtype=torch.float64)
+        goals = state_features(mdp, agent.features)[r[:, :, 0].argmax(1), 0]
+        return agent.representation.backward_map(goals), torch.ones(len(r), dtype=torch.float64)
+    values = rewards_of(agent, mdp, r, agent.sample.rows)
     return agent.known_size((values * agent.sample.weights) @ agent.sample.B)
 
 

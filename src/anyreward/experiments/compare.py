@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from anyreward.acting.evaluate import policy_tables
 from anyreward.acting.goals import bootstrap
 from anyreward.acting.policy import action_probabilities
 from anyreward.agent import Agent
 from anyreward.errors import UserError
-from anyreward.experiments.all_rewards import FAMILIES
+from anyreward.experiments.all_rewards import FAMILIES, tables_to_z
 from anyreward.rewards.reward import Reward, goal
 from anyreward.rewards.reward import reward as reward_of
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
@@ -22,7 +23,7 @@ from anyreward.worlds.continuous_maze import Plane
 Array = np.ndarray[Any, Any]
 
 NOT_POSSIBLE = "not possible"
-QUESTIONS = {
+KINDS = {
     "goals": "single goal",
     "sums of goals": "2 to 5 goals",
     "goals with forbidden states": "goal, 5 forbidden cells",
@@ -33,95 +34,86 @@ WAVES = 12
 """Cosines that a dense reward among numbers is made of."""
 
 
-class Question(NamedTuple):
-    """A reward, as a user would ask for it, and what it pays."""
-
-    asked: Reward
-    paid: Array
-    """(S, A)"""
-
-
-@dataclass(frozen=True)
-class Exam:
-    """The questions of one world with the values that random and optimal policies have."""
+class Questions(NamedTuple):
+    """Rewards of one kind, with the values that a random and an optimal policy have."""
 
     mdp: FiniteMDP
-    questions: dict[str, list[Question]]
-    references: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    """by family, (n,) each: random, optimal; means over the states"""
+    paid: Array
+    """(n, S, A)"""
+    asked: list[Reward] | None
+    """as a user would ask for them; None where they are tables of states, as the suite all-rewards has them"""
+    random: Array
+    """(n,) means over the states"""
+    optimal: Array
+    """(n,)"""
 
-    def solve(self) -> Exam:
-        """The same with its references."""
-        mdp, uniform = self.mdp, np.full((self.mdp.states, self.mdp.actions), 1 / self.mdp.actions)
-        for name, questions in self.questions.items():
-            pairs = [(mdp.policy_value(uniform, q.paid).mean(), mdp.optimal_value(q.paid).mean()) for q in questions]
-            random, optimal = np.array(pairs).T
-            self.references[name] = random, optimal
-        return self
-
-    def score(self, agent: Agent, name: str) -> Array | None:
+    def score(self, agent: Agent) -> Array | None:
         """(n,) what greedy answers reach, 0 = random, 1 = optimal; None where the method cannot answer."""
-        questions, (random, optimal) = self.questions[name], self.references[name]
-        if not all(agent.can_answer(q.asked) for q in questions):
-            return None
         states = agent.packed_states(self.mdp)
-        values = []
-        for q in questions:
-            pi = action_probabilities(agent.ask(q.asked).preferences(states)).numpy()
-            values.append(self.mdp.policy_value(pi, q.paid).mean())
-        return np.asarray((np.array(values) - random) / (optimal - random))
+        if self.asked is None:
+            if agent.representation.of_goals and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
+                return None
+            pi = policy_tables(agent.representation, states, tables_to_z(agent, self.mdp, self.paid)[0])
+        else:
+            if not all(agent.can_answer(target) for target in self.asked):
+                return None
+            Q = [agent.ask(target).preferences(states) for target in self.asked]
+            pi = action_probabilities(torch.stack(Q)).numpy()
+        values = np.stack([self.mdp.policy_value(p, r).mean(-1) for p, r in zip(pi, self.paid, strict=True)])
+        return np.asarray((values - self.random) / (self.optimal - self.random))
 
 
-def exam(agent: Agent, n: int = 100, seed: int = 0) -> Exam | None:
-    """N questions of each kind for the agent's world, solved; None where it is neither finite nor has a fine grid."""
+def solved(mdp: FiniteMDP, paid: Array, asked: list[Reward] | None = None) -> Questions:
+    """Questions with what they are measured by."""
+    uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
+    random, optimal = mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1)
+    return Questions(mdp, paid, asked, random, optimal)
+
+
+def questions(agent: Agent, n: int = 100, seed: int = 0) -> dict[str, Questions]:
+    """So many rewards of each kind for the agent's world; none where it is neither finite nor has a fine grid."""
     make = agent.world().make
     env = make().unwrapped if make else None
     mdp = finite_mdp(env, agent.settings.gamma) if env is not None else None
     if mdp is not None:
-        return Exam(mdp, {name: _in_states(mdp, family, n, seed) for name, family in QUESTIONS.items()}).solve()
+        return {name: _in_states(mdp, family, n, seed) for name, family in KINDS.items()}
     plane = getattr(env, "plane", None)
-    if isinstance(plane, Plane):
-        mdp = grid_mdp(plane, agent.settings.gamma)
-        return Exam(mdp, _in_the_plane(agent, mdp, n, seed)).solve()
-    return None
+    return _in_the_plane(agent, grid_mdp(plane, agent.settings.gamma), n, seed) if isinstance(plane, Plane) else {}
 
 
-def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> list[Question]:
+def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> Questions:
     rng = np.random.default_rng([seed, *family.encode()])
     nowhere = np.zeros((mdp.states, 2))  # these families do not look at the map
-    rewards = rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n]
-    return [
-        Question(
-            sum((float(r[s]) * goal(state=mdp.observations[s]) for s in np.flatnonzero(r)), start=Reward(())),
-            mdp.on_states(r),
-        )
-        for r in rewards
-    ]
+    return solved(mdp, mdp.on_states(rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n]))
 
 
-def _in_the_plane(agent: Agent, mdp: FiniteMDP, n: int, seed: int) -> dict[str, list[Question]]:
+def _in_the_plane(agent: Agent, mdp: FiniteMDP, n: int, seed: int) -> dict[str, Questions]:
     test, rng, places = agent.world().goal_test, np.random.default_rng(seed), np.asarray(mdp.observations)
     assert test is not None
 
-    def goals(weights: Sequence[float]) -> Question:
+    def goals(weights: Sequence[float]) -> tuple[Reward, Array]:
         points = test.draw(rng, len(weights))
         asked = sum((w * goal(p.tolist()) for w, p in zip(weights, points, strict=True)), start=Reward(()))
         paid = sum(w * test.reached(places, np.tile(p, (len(places), 1))) for w, p in zip(weights, points, strict=True))
-        return Question(asked, mdp.on_states(np.asarray(paid, dtype=np.float64)))
+        return asked, np.asarray(paid, dtype=np.float64)
 
-    def dense() -> Question:
-        frequency, phase = rng.normal(0, 15, (WAVES, places.shape[1])), rng.uniform(0, 2 * np.pi, WAVES)
+    def dense() -> tuple[Reward, Array]:
+        frequency, phase = rng.normal(0, 15, (WAVES, 2)), rng.uniform(0, 2 * np.pi, WAVES)
 
         def waves(x: Array) -> Array:
-            return np.asarray(np.cos(x @ frequency.T + phase).sum(1))
+            return np.asarray(np.cos(x[:, :2] @ frequency.T + phase).sum(1))
 
-        return Question(reward_of(waves, "waves"), mdp.on_states(waves(places)))
+        return reward_of(waves, "waves"), waves(places)
+
+    def of(draw: Callable[[], tuple[Reward, Array]]) -> Questions:
+        asked, paid = zip(*(draw() for _ in range(n)), strict=True)
+        return solved(mdp, mdp.on_states(np.stack(paid)), list(asked))
 
     return {
-        "goals": [goals([1.0]) for _ in range(n)],
-        "sums of goals": [goals([1.0] * int(rng.integers(2, 6))) for _ in range(n)],
-        "goals with forbidden states": [goals([1.0, *[-0.5] * 5]) for _ in range(n)],
-        "dense rewards": [dense() for _ in range(n)],
+        "goals": of(lambda: goals([1.0])),
+        "sums of goals": of(lambda: goals([1.0] * int(rng.integers(2, 6)))),
+        "goals with forbidden states": of(lambda: goals([1.0, *[-0.5] * 5])),
+        "dense rewards": of(dense),
     }
 
 
@@ -168,25 +160,23 @@ def compare(
                 f"Compare agents of one world and one gamma; here are {first.world_name} (gamma "
                 f"{first.settings.gamma:g}) and {other.world_name} (gamma {other.settings.gamma:g})."
             )
-    if n < 1:
-        raise UserError(f"The number of rewards is {n}; it must be positive.")
-    asked, plays = exam(first, n, seed), first.world().goal_test is not None
-    if asked is None and not plays:
+    if n < 1 or seed < 0:
+        raise UserError(f"{n} rewards and seed {seed}; the first must be positive, the second not negative.")
+    asked, plays = questions(first, n, seed), first.world().goal_test is not None
+    if not asked and not plays:
         raise UserError(
             f"{first.world_name} can be neither solved exactly nor played for goals, so there is nothing to compare."
         )
-    names = list(asked.questions) if asked else []
 
     def reached(agents: Sequence[Agent], epsilon: float | None = None) -> Array | None:
         return np.stack([agent.reach_goals(goals, seed, epsilon).reached for agent in agents]) if plays else None
 
     for name, members in groups.items():
         scores: dict[str, Array | None] = {}
-        for question in names:
-            assert asked is not None
-            found = [x for x in (asked.score(agent, question) for agent in members) if x is not None]
-            scores[question] = np.stack(found) if len(found) == len(members) else None
+        for kind, some in asked.items():
+            found = [x for x in map(some.score, members) if x is not None]
+            scores[kind] = np.stack(found) if len(found) == len(members) else None
         yield Row(name, members, scores, reached(members))
-    yield Row("random policy", (), {name: np.zeros((1, 1)) for name in names}, reached([first], epsilon=1.0))
+    yield Row("random policy", (), {kind: np.zeros((1, 1)) for kind in asked}, reached([first], epsilon=1.0))
     if asked:
-        yield Row("optimal policy", (), {name: np.ones((1, 1)) for name in names})
+        yield Row("optimal policy", (), {kind: np.ones((1, 1)) for kind in asked})

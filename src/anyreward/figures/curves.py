@@ -21,7 +21,7 @@ METRICS = {
     "success": "share of goals reached",
 }
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom."""
+"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom; with more, the last is a little too wide."""
 
 
 def band(values: Array) -> tuple[Array, Array]:
@@ -29,7 +29,7 @@ def band(values: Array) -> tuple[Array, Array]:
     n = len(values)
     if n == 1:
         return values[0], np.zeros(values.shape[1])
-    t = STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96
+    t = STUDENT[min(n - 2, len(STUDENT) - 1)]
     return values.mean(0), t * values.std(0, ddof=1) / np.sqrt(n)
 
 
@@ -38,16 +38,16 @@ def draw_curves(
 ) -> Path:
     """One curve a name: the mean over its runs, each a list of metrics, with a 95% band."""
     lines = [line for metrics in runs.values() for run in metrics for line in run]
-    known = [name for name in METRICS if lines and all(name in line for line in lines)]
-    if metric is None and not known:
+    common = [name for name in METRICS if lines and all(name in line for line in lines)]
+    if metric is None and not common:
         raise UserError("These runs have no metrics in common that show how well they do; there is nothing to draw.")
-    metric = metric or known[0]
+    metric = metric or common[0]
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(7.4, 5.0), layout="constrained")
     for i, (name, metrics) in enumerate(runs.items()):
-        steps = min(len(run) for run in metrics)
-        x = np.array([line["updates"] for line in metrics[0][:steps]])
-        mean, half = band(np.array([[line[metric] for line in run[:steps]] for run in metrics], dtype=np.float64))
+        x = sorted(set.intersection(*({line["updates"] for line in run} for run in metrics)))
+        known = [{line["updates"]: line[metric] for line in run} for run in metrics]
+        mean, half = band(np.array([[run[updates] for updates in x] for run in known], dtype=np.float64))
         colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
         axis.plot(x, mean, color=colour, linestyle=line, linewidth=2, label=name)
         axis.fill_between(x, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1), color=colour, alpha=0.2, lw=0)

@@ -22,7 +22,7 @@ GreedyActions = Callable[[Tensor, Tensor], Tensor]
 """argmax_a F(s, a, z) . z for packed observations (n, packed) and z (n, d): (n,)."""
 
 LONGEST_EPISODE = 1_000
-"""Transitions that wait for the end of their episode; a longer one comes in parts."""
+"""Transitions that wait for the end of their episode; a longer one comes in parts, each with a goal of its own."""
 
 
 class Collector:
@@ -113,24 +113,26 @@ class Collector:
         keep = ~self._begins
         paid = np.asarray(rewards, dtype=np.float64)
         rows = (paid, self._packed, actions, following, np.asarray(terminated), phi, *ahead)
+        over = done
         if self._running is not None and self._z is not None:
-            rows = self._finished((*rows, self._z.numpy()), keep, done)
+            over = done | np.array([len(episode) + 1 >= LONGEST_EPISODE for episode in self._running])
+            rows = self._finished((*rows, self._z.numpy()), keep, over)
         else:
             rows = tuple(np.array(column[keep]) for column in rows)
         self._observations, self._packed = observations, packed
         self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
-        if self._z is not None and draw_z is not None and done.any():
-            self._z[torch.from_numpy(done)] = draw_z(int(done.sum()))
+        if self._z is not None and draw_z is not None and over.any():
+            self._z[torch.from_numpy(over)] = draw_z(int(over.sum()))
         return rows
 
-    def _finished(self, rows: tuple[Array, ...], keep: Array, done: Array) -> tuple[Array, ...]:
+    def _finished(self, rows: tuple[Array, ...], keep: Array, ended: Array) -> tuple[Array, ...]:
         """The transitions of the episodes that this step (n, ...) ends, and how many of the same follow each."""
         assert self._running is not None
         over: list[tuple[Array, ...]] = []
         for i, episode in enumerate(self._running):
             if keep[i]:
                 episode.append(tuple(np.array(column[i]) for column in rows))
-            if episode and (done[i] or len(episode) >= LONGEST_EPISODE):
+            if episode and ended[i]:
                 over += [(*row, np.array(len(episode) - 1 - t)) for t, row in enumerate(episode)]
                 episode.clear()
         if not over:

@@ -46,8 +46,9 @@ def goals_in(
         )
     if not encoder.categorical:
         raise UserError(
-            "goal-dqn needs to know when a goal is reached, and this world does not say: its features are numbers, and "
-            "it has no protocol for goals. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. Pacman."
+            "goal-dqn needs to know when a goal is reached, and this world does not say: its features are numbers, for "
+            "which it has no protocol of goals. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. "
+            "Pacman with the features that they come with."
         )
 
     def draw(n: int) -> Tensor:

@@ -116,10 +116,13 @@ def learn(
     else:
         course = goal_course(representation, replay, s, learning, goals)
 
+    wanted = replay.added
+
     def collect(steps: int, epsilon: float) -> None:
-        end = replay.added + steps
-        while collector is not None and replay.added < end:
-            most = min(end - replay.added, MOST_AT_ONCE)
+        nonlocal wanted
+        wanted += steps  # what came beyond it, as whole episodes may, is counted the next time
+        while collector is not None and replay.added < wanted:
+            most = min(wanted - replay.added, MOST_AT_ONCE)
             rows = collector.collect(most, epsilon, course.greedy, course.new_z)
             representation.normalise(rows.observations, rows.features)
             replay.add(rows)
@@ -157,20 +160,19 @@ def fb_course(representation: Representation, replay: Replay, s: Settings, learn
     run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
     if s.compile and representation.device.type == "cpu":
         run = compiled_updates(learner, F, B, two_threads=s.threads != 1)
-    known, counted = None, 0
+    known, counted, measured = None, 0, 0  # the last two: transitions that had been added by then
 
     def draw_batch(n: int) -> Batch:
-        nonlocal known, counted
+        nonlocal known, counted, measured
         if replay.added > counted:
             held, counted = replay.transitions, replay.added
             following = held.next_features if s.first_step else None
             if s.pairs == "all":  # no more work for B than two minibatches would be
                 known = known_features(representation.feature_encoder, held.features, 2 * s.batch_size, following)
-            if isinstance(learner.averages, KnownMoments):
-                rows = torch.randint(
-                    len(replay), (min(len(replay), MOST_ROWS),), generator=random, device=random.device
-                )
-                given = representation.backward_map(held.features[rows])
+            if isinstance(learner.averages, KnownMoments) and replay.added > 1.1 * measured:
+                measured = replay.added
+                rows = torch.linspace(0, len(replay) - 1, min(len(replay), MOST_ROWS), device=representation.device)
+                given = representation.backward_map(held.features[rows.long()])
                 learner.averages.BB = given.T @ given / len(given)
         return draw(representation, replay, s, n, random, known)
 
@@ -199,10 +201,9 @@ def fit_basis(representation: Representation, replay: Replay, random: torch.Gene
     if not isinstance(representation.B, Basis):
         return
     rows, encoder = replay.transitions, representation.feature_encoder
-    if rows.next_features is not None:
-        rows = rows.at((~rows.terminated).nonzero().squeeze(1))  # what ends leads nowhere
-    following = None if rows.next_features is None else encoder.compact(rows.next_features)
-    representation.B.fit(encoder.compact(rows.features), following, random)
+    assert rows.next_features is not None
+    following = torch.where(rows.terminated[:, None], rows.features, rows.next_features)  # what ends leads nowhere else
+    representation.B.fit(encoder.compact(rows.features), encoder.compact(following), random)
 
 
 def group_sizes(done: int, end: int, every: int) -> list[int]:

@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     g: Tensor
     """(m, features) the features of both minibatches, each distinct one once where they are categories"""
     here: Tensor
-    """(b,) phi(s_i, a_i), as rows of ``g``"""
+    """(b,) phi(s_i, a_i), as rows of ``g``; phi(s_{i+1}) where successor measures count from t = 1"""
     first: Tensor
     """weights of the first rows of ``g`` in the first minibatch"""
     second: Tensor
@@ -122,7 +122,8 @@ class KnownMoments:
 
     def fold(self, newest: Moments) -> Moments:
         """The moments of the newest minibatch, but for those of B."""
-        return newest if self.BB is None else newest._replace(BB=self.BB, BB_target=self.BB)
+        assert self.BB is not None
+        return newest._replace(BB=self.BB, BB_target=self.BB)
 
 
 class Adam:

@@ -50,13 +50,16 @@ class Basis(nn.Module):
         super().__init__()
         self.kind, self.dim, self.width, self.one_hot = kind, dim, encoder.width, encoder.one_hot
         self.by_place = kind in ("rbf", "fourier") or (kind == "laplacian" and not self.one_hot)
-        if self.by_place and encoder.categorical and places is None:
+        if self.by_place and self.one_hot and places is None:
             raise UserError(
                 f"basis is {kind!r}, which needs numbers or places on a map, and the features here are categories "
                 "without any. Use basis='laplacian' or 'state'."
             )
-        if kind == "laplacian" and self.one_hot and len(encoder.leaves) > 1:
-            raise UserError("basis is 'laplacian', which needs one category for a state, and here are several.")
+        if kind != "state" and self.one_hot and len(encoder.leaves) > 1:
+            raise UserError(
+                f"basis is {kind!r}, which needs one category for a state, and here are several "
+                f"({len(encoder.leaves)}, with the action if B sees it). Use basis='state'."
+            )
         # places on a map stand for the categories that have them, as standardised numbers
         table = np.zeros((0, 1)) if places is None or not self.by_place else np.asarray(places, dtype=np.float64)
         table = (table - table.mean(0)) / np.maximum(table.std(0), 1e-9) if len(table) else table
@@ -84,11 +87,8 @@ class Basis(nn.Module):
         return torch.softmax(-self.sharpness * torch.cdist(x, self.centres).square(), dim=1)
 
     @torch.no_grad()
-    def fit(self, g: Tensor, following: Tensor | None, random: torch.Generator) -> None:
-        """Choose the functions for encoded features (n, ...) of the data, and those of their next states.
-
-        ``following`` is for the Laplacian alone.
-        """
+    def fit(self, g: Tensor, following: Tensor, random: torch.Generator) -> None:
+        """Choose the functions for encoded features (n, ...) of the data, and of their next states."""
         rows = torch.randperm(len(g), generator=random, device=random.device)[:MOST_ROWS].to(g.device)
         g = g[rows]
         if self.by_place:
@@ -105,7 +105,6 @@ class Basis(nn.Module):
         used = size > SMALLEST * size[-1]
         white = directions[:, used] * size[used].rsqrt()  # (m, r) raw @ white is orthonormal on the data
         if self.kind == "laplacian":
-            assert following is not None
             change = (raw - self.raw(following[rows]).double()) @ white
             _, smooth = torch.linalg.eigh(change.T @ change / len(raw))
             mix = (white @ smooth)[:, : self.dim]

@@ -342,7 +342,7 @@ def check_visited(
     if not representation.feature_encoder.categorical:
         low, high = sample.rows.min(0).values, sample.rows.max(0).values
         if not quiet and ((rows < low) | (rows > high)).any():
-            warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=5)
+            warnings.warn(f"{term} lies outside what training visited: do not rely on this answer.", stacklevel=4)
         return None
     mass = torch.stack([sample.weights[(sample.rows == row).all(1)].sum() for row in rows])
     if not mass.any():

@@ -10,7 +10,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.theory.fb import FB, goal_measure, goals_are_pairs, greedy, inverse_covariance, orthonormaliser
+from anyreward.theory.fb import (
+    FB,
+    check_weights,
+    goal_measure,
+    goals_are_pairs,
+    greedy,
+    inverse_covariance,
+    orthonormaliser,
+)
 from anyreward.theory.finite_mdp import FiniteMDP
 
 Array = np.ndarray[Any, Any]
@@ -71,6 +79,20 @@ def pointwise_gap(mdp: FiniteMDP, r1: Array, r2: Array) -> Bound[Array]:
 def approximation(fb: FB, r: Array) -> Bound[float]:
     """|V^{pi_z_R} - V*|_inf <= 3 eps |r|_inf / (1 - gamma), eps = sup_{s,a} E_rho |E(z_R)| (thm:approx, claim 1)."""
     return Bound(3 * _model_error(fb, r) / (1 - fb.mdp.gamma), value_gap(fb, fb.z_of(r), r))
+
+
+def dual_approximation(fb: FB, r: Array, p: float = 2.0) -> tuple[Bound[float], Bound[float]]:
+    """The gaps of V and of Q in dual norms, 1/p + 1/q = 1: eps = sup_{s,a} |E(z_R)|_Lp(rho) (thm:approx, claim 3).
+
+    At most 3 eps |r|_Lq(rho) / (1 - gamma) and 2 eps |r|_Lq(rho) / (1 - gamma). p = 1 is `approximation`; training
+    makes the error small in p = 2.
+    """
+    if not 1 <= p < np.inf:
+        raise UserError(f"p is {p}; expected 1 <= p < infinity.")
+    eps = float(((np.abs(fb.error(fb.z_of(r))) ** p @ fb.rho) ** (1 / p)).max())
+    size = _sup(r) if p == 1 else float((np.abs(r) ** (p / (p - 1)) @ fb.rho) ** (1 - 1 / p))
+    unit = eps * size / (1 - fb.mdp.gamma)
+    return Bound(3 * unit, value_gap(fb, fb.z_of(r), r)), Bound(2 * unit, _q_gap(fb, r))
 
 
 def q_approximation(fb: FB, r: Array) -> Bound[float]:
@@ -175,6 +197,10 @@ def sampled_gaps(fb: FB, r: Array, n: int, draws: int, seed: int, variance: floa
 
     gap <= eps_fb + `sampling_term` in a share of at least 1 - delta of the draws.
     """
+    _check_sample(n, 1.0, variance)
+    check_weights(fb.rho)
+    if draws < 1:
+        raise UserError(f"draws is {draws}; it must be positive.")
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(n, fb.rho / fb.rho.sum(), size=draws)  # (draws, G)
     sums = counts * r + np.sqrt(variance * counts) * rng.standard_normal(counts.shape)
@@ -197,6 +223,11 @@ def fixed_backward(fb: FB, r: Array) -> tuple[Bound[float], Bound[float]]:
     |(Id - gamma P_*)^-1 (r - r_B)|_inf + |(Id - gamma P_{pi_z_R})^-1 (r - r_B)|_inf, eq. (laplacianbound).
     """
     mdp, z = fb.mdp, fb.z_of(r)
+    best = fb.true_measure(z) @ fb.B @ inverse_covariance(fb.B, fb.rho)  # (Cov B)^-1 Succ(B)
+    if fb.bias is not None or not np.allclose(fb.forward(z), best, rtol=1e-6, atol=1e-8 * _sup(best)):
+        raise UserError(
+            "This F is not the best one for its B, which these bounds are about; take exact(mdp, rho, phi, B)."
+        )
     outside = r - project(r, fb.B, fb.rho)
     pi, (_, pi_star) = fb.policy(z), _optimal(mdp, fb.on_pairs(r))
     precise = sum(_sup(_q(mdp, each, fb.on_pairs(outside))) for each in (pi_star, pi))
@@ -221,7 +252,7 @@ def kr_norm(mu: Array, distance: Array) -> Array:
         raise UserError(
             "The Kantorovich-Rubinstein norm needs SciPy, which is not installed: pip install 'anyreward[theory]'."
         ) from error
-    mu = np.asarray(mu, dtype=np.float64)
+    mu, distance = np.asarray(mu, dtype=np.float64), np.asarray(distance, dtype=np.float64)
     _check_metric(distance, mu.shape[-1])
     i, j = binding_pairs(distance)
     rows = np.arange(len(i))
@@ -245,7 +276,9 @@ def binding_pairs(distance: Array) -> tuple[Array, Array]:
     needed = distance < 2
     np.fill_diagonal(needed, False)
     for k in range(len(distance)):
-        through = distance[:, k, None] + distance[k] <= distance * (1 + 1e-12)
+        through = (distance[:, k, None] + distance[k] <= distance * (1 + 1e-12)) & (
+            np.maximum(distance[:, k, None], distance[k]) < distance  # else two pairs could each stand for the other
+        )
         through[k], through[:, k] = False, False
         needed &= ~through
     i, j = np.nonzero(needed)
@@ -308,6 +341,7 @@ def _q(mdp: FiniteMDP, pi: Array, r: Array) -> Array:
 
 
 def _difference(r1: Array, r2: Array) -> Array:
+    r1, r2 = np.asarray(r1, dtype=np.float64), np.asarray(r2, dtype=np.float64)
     if r1.shape != r2.shape:
         raise UserError(f"The rewards have shapes {r1.shape} and {r2.shape}; expected two of the same shape.")
     return np.asarray(r1 - r2)

@@ -33,7 +33,7 @@ class FB:
     B: Array
     """(G, d)"""
     rho: Array
-    """(G,) positive, with sum one"""
+    """(G,) positive; bounds that speak of samples need a sum of one"""
     phi: Array
     """(S, A) the number of the goal that each state and action is"""
     bias: Callable[[Array], Array] | None = None
@@ -42,7 +42,9 @@ class FB:
     """0: successors from t = 0 on; 1: from t = 1 on, for rewards on states alone (sec:diracs)"""
 
     def __post_init__(self) -> None:
-        check_weights(self.rho)
+        for name in ("B", "rho", "phi"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
+        check_weights(self.rho, total=False)
         check_goals(self.mdp, self.phi, self.goals, self.first)
         if self.B.ndim != 2 or len(self.B) != self.goals:
             raise UserError(f"B has shape {self.B.shape}; expected (goals, d) with the {self.goals} goals of rho.")
@@ -75,11 +77,16 @@ class FB:
 
     def preferences(self, z: Array) -> Array:
         """(S, A) F(s, a, z) . z, of which pi_z takes the largest."""
-        return np.asarray(self.forward(z) @ z)
+        return np.asarray(self.forward(self._task(z)) @ z)
 
     def policy(self, z: Array) -> Array:
         """(S, A) pi_z, one-hot: the first action whose F(s, a, z) . z is the largest up to rounding (def:fb2)."""
-        return greedy_in(self.forward(z), z)
+        return greedy_in(self.forward(self._task(z)), z)
+
+    def _task(self, z: Array) -> Array:
+        if np.shape(z) != (self.dimension,):
+            raise UserError(f"z has shape {np.shape(z)}; expected ({self.dimension},).")
+        return np.asarray(z)
 
     def baseline(self, z: Array, r: Array) -> Array:
         """(S,) what the Q of pi_z holds beside F . z_R: V-bar^z (thm:main2), and r(s) where successors start at 1."""
@@ -108,12 +115,12 @@ class FB:
         return self.true_density(z) - self.model_density(z)
 
 
-def check_weights(rho: Array) -> None:
-    """Complain where rho is no positive probability distribution."""
-    if rho.ndim != 1 or not (rho > 0).all() or not abs(rho.sum() - 1) < 1e-9:
+def check_weights(rho: Array, total: bool = True) -> None:
+    """Complain where rho is no positive probability distribution, or without ``total``, no positive measure."""
+    if rho.ndim != 1 or not (rho > 0).all() or (total and not abs(rho.sum() - 1) < 1e-9):
         raise UserError(
             f"rho has shape {rho.shape}, smallest entry {rho.min(initial=np.inf):.3g} and sum {rho.sum():.6g}; "
-            "expected one positive number for each goal, with sum one: a density needs rho > 0."
+            f"expected one positive number for each goal{', with sum one' if total else ''}: a density needs rho > 0."
         )
 
 
@@ -168,10 +175,11 @@ def exact(mdp: FiniteMDP, rho: Array, phi: Array | None = None, B: Array | None 
     exact for every reward (prop:existence); without phi, each state and action is a goal. Where the components of B
     are linearly dependent, a pseudo-inverse takes the place of (Cov B)^-1: it ignores the unused directions.
     """
-    phi = goals_are_pairs(mdp) if phi is None else phi
-    check_weights(rho)
-    B = np.eye(len(rho)) if B is None else B
-    inverse = inverse_covariance(B, rho)  # (d, d)
+    phi, rho = goals_are_pairs(mdp) if phi is None else np.asarray(phi), np.asarray(rho)
+    check_weights(rho, total=False)
+    mdp.check_pairs()
+    inverse = np.diag(1 / rho) if B is None else inverse_covariance(B, rho)  # (d, d)
+    B = np.eye(len(rho)) if B is None else np.asarray(B)
 
     def forward(z: Array) -> Array:
         R = (B @ inverse @ z)[phi]
@@ -237,9 +245,10 @@ def orthonormaliser(B: Array, rho: Array) -> Array:
 
     Where only k < d directions of B are used, C is (k, d): it also reduces the dimension to the rank of B.
     """
-    check_weights(rho)
-    if B.ndim != 2 or len(B) != len(rho):
-        raise UserError(f"B has shape {B.shape}; expected (goals, d) with the {len(rho)} goals of rho.")
+    B, rho = np.asarray(B), np.asarray(rho)
+    check_weights(rho, total=False)
+    if B.ndim != 2 or len(B) != len(rho) or not np.isfinite(B).all():
+        raise UserError(f"B has shape {B.shape}; expected (goals, d) with the {len(rho)} goals of rho, all finite.")
     _, size, directions = np.linalg.svd(np.sqrt(rho)[:, None] * B, full_matrices=False)
     used = size > RANK * size.max(initial=0.0)
     C = directions[used] / size[used, None]  # (k, d)
@@ -252,6 +261,7 @@ def change_variables(fb: FB, C: Array) -> FB:
     C (k, d) may have fewer rows, or more, than B has components, as long as it loses nothing of B: a pseudo-inverse
     takes the place of C^-1.
     """
+    C = np.asarray(C)
     if C.ndim != 2 or C.shape[1] != fb.dimension:
         raise UserError(f"C has shape {C.shape}; expected (any, {fb.dimension}), to be multiplied with B.")
     back = np.linalg.pinv(C)  # (d, k)
@@ -280,4 +290,6 @@ def improvement(fb: FB, r: Array, Z: Array) -> Array:
             "With a bias, F . z_R alone is no Q: it lacks V-bar^z, which differs from one z to the other, so its "
             "largest value over z says nothing. Use a representation without bias, or the largest fb.q(z, r)."
         )
+    if np.ndim(Z) != 2 or len(Z) == 0:
+        raise UserError(f"Z has shape {np.shape(Z)}; expected (n, {fb.dimension}), one z or more.")
     return np.asarray(np.max([fb.q(z, r) for z in Z], axis=0))

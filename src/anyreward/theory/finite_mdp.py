@@ -76,6 +76,18 @@ class FiniteMDP:
         """The states that do not end the episode at once; only these can be a goal that is stayed at."""
         return np.flatnonzero(self.P.sum(-1).reshape(self.states, self.actions).sum(1) > 0)
 
+    def restricted(self, states: Array) -> FiniteMDP:
+        """The MDP on some of its states (n,), which none of their actions may leave."""
+        P = (self.P.toarray() if self.is_sparse else self.P).reshape(self.states, self.actions, self.states)[states]
+        inside = P[..., states]
+        beyond = np.flatnonzero((P.sum((0, 1)) > 0) & ~np.isin(np.arange(self.states), states))
+        if len(beyond):
+            shown = ", ".join(str(x) for x in self.observations[beyond[:5]].tolist())
+            raise UserError(
+                f"{len(beyond)} states are left out that actions lead to, such as {shown}; the others alone are no MDP."
+            )
+        return FiniteMDP(inside, self.gamma, self.observations[states])
+
     def transition_matrix(self, pi: Array) -> Any:
         """(..., S, S) P_pi(s'|s) of policies pi (..., S, A); with a sparse P that of one policy, sparse as well."""
         pi = self._policies(pi)
@@ -136,6 +148,15 @@ class FiniteMDP:
 
     def successor_measure(self, pi: Array) -> Array:
         """(S, A, S, A) M^pi(s, a, s', a') = sum_t gamma^t Pr(s_t = s', a_t = a' | s, a, pi), eq. (defM)."""
+        self.check_pairs()
+        n = self.states * self.actions
+        P = (self.P.toarray() if self.is_sparse else self.P).reshape(self.states, self.actions, self.states)
+        step = np.einsum("sat,tb->satb", P, self._policies(pi)).reshape(n, n)  # (s, a) -> (s', a')
+        M = np.linalg.inv(np.eye(n) - self.gamma * step)
+        return M.reshape(self.states, self.actions, self.states, self.actions)
+
+    def check_pairs(self) -> None:
+        """Complain where there are too many (s, a) for what is quadratic in them."""
         n = self.states * self.actions
         if n > MOST_PAIRS:
             raise UserError(
@@ -143,10 +164,6 @@ class FiniteMDP:
                 f"entries. Above {MOST_PAIRS:,} pairs (s, a) it is not built: memory grows with their square, time "
                 "with their cube. policy_value, q_value and occupancy answer for a reward or a start without it."
             )
-        P = (self.P.toarray() if self.is_sparse else self.P).reshape(self.states, self.actions, self.states)
-        step = np.einsum("sat,tb->satb", P, self._policies(pi)).reshape(n, n)  # (s, a) -> (s', a')
-        M = np.linalg.inv(np.eye(n) - self.gamma * step)
-        return M.reshape(self.states, self.actions, self.states, self.actions)
 
     def successor_density(self, pi: Array, rho: Array) -> Array:
         """(S, A, S, A) m^pi = M^pi / rho for a positive rho (S, A): what F(s, a, z)^T B(s', a') stands for."""
@@ -164,14 +181,14 @@ class FiniteMDP:
             solved = [sparse.optimum(self.P, self.gamma, one) for one in r.reshape(-1, self.states, self.actions)]
             choices, values = np.array([a for a, _ in solved], dtype=np.int64), np.array([V for _, V in solved])
             return choices.reshape(r.shape[:-1]), values.reshape(r.shape[:-1])
-        scale = np.abs(r).max((-2, -1), keepdims=True)[..., 0] if r.size else 1.0  # (..., 1)
+        size = np.abs(r).max((-2, -1), initial=0.0)[..., None] / (1 - self.gamma)  # (..., 1) of what is added up
         choice = r.argmax(-1)  # (..., S)
         for _ in range(10_000):
             pi = np.eye(self.actions)[choice]
             Q = self.q_value(self.policy_value(pi, r), r)
             current = np.take_along_axis(Q, choice[..., None], -1)[..., 0]
             # switch only for a real gain: rounding must not make two equal actions take turns
-            better = Q.max(-1) > current + 1e-10 * np.maximum(scale, np.abs(current))
+            better = Q.max(-1) > current + sparse.ROUNDING / (1 - self.gamma) * size
             if not better.any():
                 return choice, np.asarray(current)
             choice = np.where(better, Q.argmax(-1), choice)
@@ -191,11 +208,15 @@ class FiniteMDP:
                 f"A policy of shape {pi.shape} does not fit this MDP; expected (..., {self.states}, {self.actions}), "
                 "the probability of each action in each state."
             )
+        if not ((pi >= 0).all() and (np.abs(pi.sum(-1) - 1) < 1e-4).all()):
+            raise UserError("A policy must hold probabilities: no negative entry, and a sum of one in each state.")
         return pi
 
     def _state_action(self, r: Array) -> Array:
         # Where S = A, a batch of state rewards looks like one reward on states and actions: say so with `on_states`.
         r = np.asarray(r, dtype=np.float64)
+        if not np.isfinite(r).all():
+            raise UserError("The reward holds NaN or infinity; expected finite numbers.")
         if r.shape[-2:] == (self.states, self.actions):
             return r
         if r.shape[-1:] == (self.states,):

@@ -8,9 +8,12 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import FB, goals_are_states, greedy
-from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.theory.finite_mdp import FiniteMDP, from_entries
 
 Array = np.ndarray[Any, Any]
+
+MOST_CELLS = 10**6
+"""of a toric grid"""
 
 
 def toric_grid(k: int, n: int, gamma: float = 0.9) -> FiniteMDP:
@@ -18,10 +21,9 @@ def toric_grid(k: int, n: int, gamma: float = 0.9) -> FiniteMDP:
 
     Action 0 stays, action 2 j + 1 adds one to coordinate j, and action 2 j + 2 takes one away.
     """
-    places, successors = _torus(k, n)
-    P = np.zeros((len(places), 2 * n + 1, len(places)))
-    np.put_along_axis(P, successors[..., None], 1.0, axis=-1)
-    return FiniteMDP(P, gamma, np.arange(len(places)))
+    _, successors = _torus(k, n)
+    rows = np.arange(successors.size)
+    return from_entries(rows, successors.reshape(-1), np.ones(successors.size), successors.shape, gamma)
 
 
 def toric_fb(k: int, n: int, gamma: float = 0.9) -> FB:
@@ -63,8 +65,10 @@ def navigation_fb(mdp: FiniteMDP, B: Array, rho: Array | None = None) -> FB:
 
 def _torus(k: int, n: int) -> tuple[Array, Array]:
     """(S, n) the coordinates of each state, and (S, 2 n + 1) where each action leads."""
-    if k < 2 or n < 1:
-        raise UserError(f"k={k}, n={n}; expected cycles of k >= 2 cells in n >= 1 directions.")
+    if k < 2 or n < 1 or k**n > MOST_CELLS:
+        raise UserError(
+            f"k={k}, n={n}; expected cycles of k >= 2 cells in n >= 1 directions, at most {MOST_CELLS:,} in all."
+        )
     places = np.stack(np.unravel_index(np.arange(k**n), (k,) * n), axis=1)
     one = np.eye(n, dtype=np.int64)
     steps = np.concatenate([0 * one[:1], np.stack([one, -one], axis=1).reshape(-1, n)])  # (2n + 1, n)

@@ -56,6 +56,8 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
     }
     """What this world changes in either preset: the paper's table, F as the paper has it, and half of the paper's
     replay, which would take 21 GB."""
+    goal_settings = {"learning_rate": 0.0005}  # noqa: RUF012 (constant)
+    """What the paper's table of goal-oriented DQN has otherwise."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):

@@ -53,6 +53,8 @@ class World:
     feature_table: Array | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     """What this world changes in either preset."""
+    goal_settings: dict[str, Any] = field(default_factory=dict)
+    """What it changes beside, where goal-oriented DQN learns it."""
     own_process: bool = False
     """Whether each of many environments runs in a process of its own."""
     goal_test: GoalTest | None = None
@@ -61,6 +63,10 @@ class World:
     """Images: new frames that a step brings, for estimating memory (0: not known)."""
     recipe: dict[str, Any] | None = field(default=None)
     """How to open this world again ({"id", "kwargs"}); None for an environment given as an object."""
+
+    def settings_for(self, method: str) -> dict[str, Any]:
+        """What this world changes in either preset, for a method."""
+        return self.settings | (self.goal_settings if method.startswith("goal-") else {})
 
     @property
     def actions(self) -> int:
@@ -168,6 +174,7 @@ def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
         "settings": dict(getattr(env.unwrapped, "settings", {})),
+        "goal_settings": dict(getattr(env.unwrapped, "goal_settings", {})),
         "own_process": getattr(env.unwrapped, "own_process", False),
         "goal_test": getattr(env.unwrapped, "goal_test", None),
         "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
