@@ -48,9 +48,9 @@ def draw_curves(
         x = sorted(set.intersection(*({line["updates"] for line in run} for run in metrics)))
         known = [{line["updates"]: line[metric] for line in run} for run in metrics]
         mean, half = band(np.array([[run[updates] for updates in x] for run in known], dtype=np.float64))
-        colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
-        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2, label=name)
+        colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
+        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=name)  # lines may lie on each other
         axis.fill_between(x, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1), color=colour, alpha=0.2, lw=0)
     axis.set(xlabel="updates", ylabel=METRICS.get(metric, metric), ylim=(0, 1.02), xlim=(0, None))
     axis.grid(alpha=0.3)
-    return finish(figure, path, heading)
+    return finish(figure, path, heading, columns=2)

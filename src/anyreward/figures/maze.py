@@ -60,8 +60,8 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
     return finish(figure, path, heading)
 
 
-def finish(figure: Any, path: Path, heading: str = "") -> Path:
-    """One heading and one legend for all panels of a figure, and the figure as a PNG."""
+def finish(figure: Any, path: Path, heading: str = "", columns: int | None = None) -> Path:
+    """One heading and one legend, of so many columns, for all panels of a figure, and the figure as a PNG."""
     if heading:
         figure.suptitle(wrapped(heading, 90))
     entries = {}
@@ -69,7 +69,7 @@ def finish(figure: Any, path: Path, heading: str = "") -> Path:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries[label] = handle
     if entries:
-        columns = 5 if figure.get_figwidth() > 6 else 3
+        columns = columns or (5 if figure.get_figwidth() > 6 else 3)
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
     if path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UserError(f"Figures are written as .png, .pdf or .svg; {path.name} ends in none of these.")
