@@ -211,6 +211,13 @@ def test_smooth_rewards_by_hand() -> None:
         ahead = 0.8 * (mdp.P @ V).mean(1)
         ahead -= ahead.mean()
         assert found == pytest.approx(ahead / np.abs(ahead).max())
+    merged = np.array([[0] * 3, [0] * 3, [1] * 3, [2] * 3, [3] * 3])  # two states are one goal: their mean counts
+    fb = exact(mdp, np.full(4, 0.25), merged)
+    (r,) = np.random.default_rng([7, *b"smooth"]).standard_normal((1, 4))
+    ahead = 0.8 * (mdp.P @ (np.linalg.inv(np.eye(5) - 0.8 * P) @ r[merged[:, 0]])).mean(1)
+    ahead = np.array([ahead[:2].mean(), *ahead[2:]])
+    ahead -= ahead.mean()
+    assert rewards_on_goals(fb, "smooth", 1, 7)[0] == pytest.approx(ahead / np.abs(ahead).max())
 
 
 @pytest.mark.usefixtures("known_mdp")
