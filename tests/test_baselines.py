@@ -306,7 +306,7 @@ def test_compare_at_the_command_line(
         assert message in capsys.readouterr().err
     assert main(["ask", folders[1], "--goal", "2,8"]) == 0
     assert main(["evaluate", folders[1], "--suite", "all-rewards", "--rewards", "3"]) == 0
-    assert "single goal" in capsys.readouterr().out
+    assert "All other rewards: not possible" in capsys.readouterr().out
 
 
 def test_methods_at_the_command_line(

@@ -73,7 +73,9 @@ class Evaluate:
             if row["barely"]:
                 said.append(f"{name}: for {row['barely']} of them the optimum is barely better than random.")
         Console().print(table)
-        if not agent.features.include_action:
+        if agent.representation.of_goals:
+            said.append(f"All other rewards: not possible; {agent.settings.method} reaches single goals.")
+        elif not agent.features.include_action:
             said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
         for line in said:
             print(line)

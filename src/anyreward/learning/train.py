@@ -1,4 +1,4 @@
-"""Phase 1: the one loop. Collect, update, move the targets, report; no reward anywhere in here."""
+"""Phase 1: the one loop. Collect, update, move the targets, report; no reward of the world anywhere in here."""
 
 from __future__ import annotations
 
