@@ -39,6 +39,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "goal-DQN, as in the paper": {"method": "goal-dqn", "preset": "paper"},
     "FB, as in the paper": {"preset": "paper", "compile": True},
 }
+SMALL: dict[str, dict[str, Any]] = {
+    "FB, d = 25": {**KINDS["FB"], "dim": 25},
+    "successor features, Laplacian, d = 25": {**KINDS["successor features, Laplacian"], "dim": 25},
+    "successor features, RBF, d = 25": {**KINDS["successor features, RBF"], "dim": 25},
+}
+"""Where d is smaller than the number of states; in tables, not in the figures."""
+KINDS |= SMALL
 WORLDS = ("four-rooms", "continuous-maze")
 GOALS = 1_000
 """Goals played for in the continuous maze."""
@@ -48,7 +55,7 @@ REWARDS = {"four-rooms": 100, "continuous-maze": 25}
 
 def folder(world: str, kind: str, seed: int) -> Path:
     """Where an agent is kept."""
-    return RUNS / world / f"{kind.replace(', ', '-').replace(' ', '-')}-seed{seed}"
+    return RUNS / world / f"{kind.replace(', ', '-').replace(' = ', '').replace(' ', '-')}-seed{seed}"
 
 
 def train(world: str, job: tuple[int, str]) -> str:
@@ -57,7 +64,7 @@ def train(world: str, job: tuple[int, str]) -> str:
     torch.set_num_threads(1)
     out = folder(world, kind, seed)
     if not (out / "agent.json").exists():
-        ar.train(world, out=out, seed=seed, progress=False, **ALIKE, **KINDS[kind])
+        ar.train(world, out=out, seed=seed, progress=False, **{**ALIKE, **KINDS[kind]})
     elif ar.load(out).updates < UPDATES:
         ar.resume(out, progress=False)
     return str(out)
@@ -90,7 +97,8 @@ def draw() -> None:
             continue
         data = read_json(path)
         heading = f"{world}: {UPDATES:,} updates, mean and 95% interval over seeds"
-        draw_curves(data["curves"], DOCS / f"baselines_{world.replace('-', '_')}.png", heading)
+        shown = {kind: runs for kind, runs in data["curves"].items() if kind not in SMALL}
+        draw_curves(shown, DOCS / f"baselines_{world.replace('-', '_')}.png", heading)
         names = [name for name in ("goals reached", *REWARD_KINDS) if name in data["rows"][0]]
         print(f"\n{world}\n\n| method | seeds | {' | '.join(names)} |\n| --- | --- |{' --- |' * len(names)}")
         for row in data["rows"]:
