@@ -37,15 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "successor features, Laplacian": {"method": "successor-features"},
     "successor features, RBF": {"method": "successor-features", "basis": "rbf"},
     "goal-DQN, as in the paper": {"method": "goal-dqn", "preset": "paper"},
-    "FB, as in the paper": {"preset": "paper", "compile": True},
 }
-SMALL: dict[str, dict[str, Any]] = {
-    "FB, d = 25": {**KINDS["FB"], "dim": 25},
-    "successor features, Laplacian, d = 25": {**KINDS["successor features, Laplacian"], "dim": 25},
-    "successor features, RBF, d = 25": {**KINDS["successor features, RBF"], "dim": 25},
-}
-"""Where d is smaller than the number of states; in tables, not in the figures."""
-KINDS |= SMALL
 WORLDS = ("four-rooms", "continuous-maze")
 GOALS = 1_000
 """Goals played for in the continuous maze."""
@@ -55,7 +47,7 @@ REWARDS = {"four-rooms": 100, "continuous-maze": 25}
 
 def folder(world: str, kind: str, seed: int) -> Path:
     """Where an agent is kept."""
-    return RUNS / world / f"{kind.replace(', ', '-').replace(' = ', '').replace(' ', '-')}-seed{seed}"
+    return RUNS / world / f"{kind.replace(', ', '-').replace(' ', '-')}-seed{seed}"
 
 
 def train(world: str, job: tuple[int, str]) -> str:
@@ -97,8 +89,7 @@ def draw() -> None:
             continue
         data = read_json(path)
         heading = f"{world}: {UPDATES:,} updates, mean and 95% interval over seeds"
-        shown = {kind: runs for kind, runs in data["curves"].items() if kind not in SMALL}
-        draw_curves(shown, DOCS / f"baselines_{world.replace('-', '_')}.png", heading)
+        draw_curves(data["curves"], DOCS / f"baselines_{world.replace('-', '_')}.png", heading)
         names = [name for name in ("goals reached", *REWARD_KINDS) if name in data["rows"][0]]
         print(f"\n{world}\n\n| method | seeds | {' | '.join(names)} |\n| --- | --- |{' --- |' * len(names)}")
         for row in data["rows"]:
