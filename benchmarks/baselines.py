@@ -41,7 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
 WORLDS = ("four-rooms", "continuous-maze")
 GOALS = 1_000
 """Goals played for in the continuous maze."""
-REWARDS = {"four-rooms": 100, "continuous-maze": 25}
+REWARDS = {"four-rooms": 100, "continuous-maze": 50}
 """Of each kind."""
 
 
