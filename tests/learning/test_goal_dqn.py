@@ -115,10 +115,8 @@ def chain(capacity: int, n: int) -> tuple[Representation, Replay]:
     replay = Replay(capacity)
     t = torch.arange(n)
     place = t.remainder(S)[:, None].float()
-    rows = Transitions(
-        place, t % A, (t + 1).remainder(S)[:, None].float(), t % 7 == 6, place, place + 0.0,
-        torch.zeros(n, 1), LENGTH - 1 - t % LENGTH,
-    )  # fmt: skip
+    after = (t + 1).remainder(S)[:, None].float()
+    rows = Transitions(place, t % A, after, t % 7 == 6, place, after, torch.zeros(n, 1), LENGTH - 1 - t % LENGTH)
     for piece in t.split(20):
         replay.add(rows.at(piece))
     return representation, replay
@@ -129,9 +127,9 @@ def test_goals_of_hindsight_are_reached_later_in_the_same_episode(n: int) -> Non
     representation, replay = chain(52, n)  # no whole number of episodes: one crosses the end of the ring
     s = preset("fast", method="goal-dqn-her", hindsight=1.0, batch_size=64, gamma=0.9)
     batch = draw_goals(representation, replay, s, 40, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
-    # next_features are the place itself here, so that a goal's number says which step reached it
+    # a goal's number, less one, says which step reached it
     now, goal = batch.x[..., 0].flatten(), batch.goals.argmax(-1).flatten()
-    ahead = (goal - now) % S
+    ahead = (goal - now - 1) % S
     assert (ahead <= LENGTH - 1 - now % LENGTH).all()
     assert len(now.unique()) == min(n, 52)  # of 60 places: what was held
     assert (torch.bincount(ahead, minlength=LENGTH) > 0).all()
@@ -144,7 +142,7 @@ def test_without_hindsight_goals_are_those_of_the_episode() -> None:
     s = preset("fast", method="goal-dqn", batch_size=64)
     batch = draw_goals(representation, replay, s, 3, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
     assert (batch.goals.argmax(-1) == 0).all()
-    assert torch.equal(batch.rewards, (batch.x[..., 0] == 0).float())
+    assert torch.equal(batch.rewards, (batch.next_x[..., 0] == 0).float())  # paid for getting there
     assert (batch.actions.diff(dim=1) >= 0).all()
 
 
