@@ -27,9 +27,9 @@ from anyreward.acting.evaluate import score_policies
 from anyreward.experiments.all_rewards import BARELY, FAMILIES, family_rewards
 from anyreward.figures.maze import pyplot
 from anyreward.rewards.expression import parse
-from anyreward.rewards.smallworld import SmallWorld
 from anyreward.storage.files import read_json, write_atomically
-from anyreward.worlds.continuous_maze import ACTION_NAMES, NOISE, plane
+from anyreward.theory.grid import grid_mdp
+from anyreward.worlds.continuous_maze import plane
 
 RESULTS = Path(__file__).parent / "results" / "trust"
 RUNS = Path("runs") / "trust"
@@ -230,31 +230,6 @@ def predictors(rows: list[dict[str, Any]]) -> None:
 # The continuous maze, whose truth is that of a fine grid.
 
 
-def grid_world(gamma: float, step: float = 0.025, draws: int = 16) -> SmallWorld:
-    """The true dynamics on the points of a grid: some draws of the noise for every point and action.
-
-    Where a move ends between points, it is taken to one of the four around it, so that it is right on average.
-    """
-    rng, side = np.random.default_rng(0), round(1 / step) + 1
-    ticks = np.clip(np.arange(side) * step, 1e-4, 1 - 1e-4)
-    points = np.stack(np.meshgrid(ticks, ticks, indexing="ij"), -1).reshape(-1, 2)
-    M, A = len(points), len(ACTION_NAMES)
-    start, action = np.repeat(np.arange(M), A * draws), np.tile(np.repeat(np.arange(A), draws), M)
-    moved = plane().move(points[start], action, rng.normal(0, NOISE, (len(start), 2)))
-    place = np.clip(np.floor(moved / step + rng.random(moved.shape)), 0, side - 1).astype(np.int64)
-    pair = torch.arange(M * A)
-    return SmallWorld(
-        places=torch.from_numpy(points).float(),
-        weights=torch.full((M,), 1 / M, dtype=torch.float64),
-        pair=pair.repeat_interleave(draws),
-        times=torch.full((M * A,), float(draws), dtype=torch.float64),
-        end=torch.from_numpy(place @ np.array([side, 1])),
-        discount=torch.full((len(start),), gamma, dtype=torch.float64),
-        near=pair.view(M, A, 1),
-        share=torch.ones(M, A, 1, dtype=torch.float64),
-    )
-
-
 def square_rewards(rng: np.random.Generator, n: int) -> dict[str, list[str]]:
     """Expressions over x and y, n of each kind."""
 
@@ -289,14 +264,12 @@ def continuous(seed: int = 0, each: int = 8) -> None:
         if not (out / "agent.json").exists():
             ar.train("continuous-maze", updates=updates, seed=seed, compile=True).save(out)
         agent = ar.load(out)
-        truth = grid_world(agent.settings.gamma)
-        places = agent.features.readable(truth.places.numpy())
+        truth = grid_mdp(plane(), agent.settings.gamma)
+        x, y = truth.observations.T.astype(np.float64)
         for name, texts in square_rewards(np.random.default_rng(seed), each).items():
             for text in texts:
                 policy = agent.ask(ar.reward(text))
-                r = torch.from_numpy(parse(text)({"x": places[:, 0], "y": places[:, 1]}))
-                paid = r.repeat_interleave(len(truth.end) // len(places))
-                true, value = truth.score(policy.preferences(truth.places).argmax(1), paid)
+                scores = _true(agent, policy, truth, parse(text)({"x": x, "y": y}))
                 trust = policy.trust
                 answers.append(
                     {
@@ -306,9 +279,9 @@ def continuous(seed: int = 0, each: int = 8) -> None:
                         "dim": agent.settings.dim,
                         "seed": seed,
                         "rewards": name,
-                        "true": true,
+                        "true": float(scores.normalised[0]),
                         "barely": False,
-                        "value": value,
+                        "value": float(scores.value[0]),
                         "verdict": trust.verdict,
                         **{key: getattr(trust, key) for key in INGREDIENTS},
                         "predicted value": trust.value,
