@@ -14,9 +14,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import anyreward as ar
+from anyreward.acting.evaluate import score_policies
+from anyreward.acting.policy import action_probabilities
 from anyreward.experiments.compare import KINDS as REWARD_KINDS
 from anyreward.experiments.compare import NOT_POSSIBLE, compare
 from anyreward.figures.curves import METRICS, draw_curves
@@ -83,6 +86,7 @@ def measure(worlds: list[str], kinds: list[str], seeds: list[int]) -> None:
 
 def draw() -> None:
     """Figures into docs, and the tables."""
+    print(f"Boltzmann quality of the exact optimum, four rooms: {boltzmann_quality_of_the_optimum():.3f}")
     for world in WORLDS:
         path = RESULTS / f"{world}.json"
         if not path.exists():
@@ -95,6 +99,17 @@ def draw() -> None:
         for row in data["rows"]:
             print(f"| {row['label']} | {len(row['seeds']) or ''} | {' | '.join(cell(row.get(n)) for n in names)} |")
         print({kind: runs[0][-1]["transitions"] for kind, runs in data["curves"].items()}, "transitions each")
+
+
+def boltzmann_quality_of_the_optimum() -> float:
+    """The paper's policy quality, at temperature 1, of the exact Q* for reward one at a goal: mean over all goals."""
+    world = ar.open_world("four-rooms")
+    assert world.make is not None
+    rooms = ar.finite_mdp(world.make(), 0.99)
+    assert rooms is not None
+    r = rooms.on_states(np.eye(rooms.states))
+    Q = torch.from_numpy(rooms.q_value(rooms.optimal_value(r), r))
+    return float(score_policies(rooms, action_probabilities(Q, temperature=1.0).numpy(), r).ratio.mean())
 
 
 def cell(value: Any) -> str:
