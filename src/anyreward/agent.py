@@ -77,7 +77,7 @@ class Agent:
     """Gradient updates done; fewer than ``settings.updates`` if training was interrupted."""
 
     def __repr__(self) -> str:
-        what = self.settings.method if self.representation.of_goals else f"d = {self.settings.dim}"
+        what = self.settings.method if self.representation.of_goals else f"d = {self.sample.B.shape[-1]}"
         return f"Agent({self.world_name}, {what}, {self.updates:,} updates)"
 
     @cached_property

@@ -16,6 +16,7 @@ from anyreward.agent import FORMAT, Agent
 from anyreward.errors import UserError
 from anyreward.learning.presets import Settings, settings_from_json
 from anyreward.learning.replay import from_columns
+from anyreward.learning.tables import can_list
 from anyreward.representation.fb import Representation, make_representation
 from anyreward.representation.features import FeatureMap
 from anyreward.representation.latent import Coordinates
@@ -43,7 +44,14 @@ def fresh_representation(features: FeatureMap, s: Settings) -> Representation:
         s.method,
         s.basis,
         features.table,
+        uses_tables(features, s),
     )
+
+
+def uses_tables(features: FeatureMap, s: Settings) -> bool:
+    """Whether F and B are tables with landmarks: asked for, and possible in this world."""
+    plain = s.method == "fb" and s.first_step == 0 and not s.bias
+    return s.landmarks > 0 and plain and can_list(features.seen_space) and can_list(features.space)
 
 
 def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:

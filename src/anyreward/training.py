@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.compiled import load_updates
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
-from anyreward.learning.draw import draw_z
 from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.goal_dqn import goals_in
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
@@ -32,8 +30,8 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.train import begin, learn, stream_seed
-from anyreward.loading import fresh_representation, load
+from anyreward.learning.train import begin, behaviour, fill_tables, learn, stream_seed
+from anyreward.loading import fresh_representation, load, uses_tables
 from anyreward.representation.basis import state_width
 from anyreward.representation.encoding import Encoder
 from anyreward.representation.features import feature_map
@@ -48,6 +46,8 @@ HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
 are large, and among categories a small world of more of them costs no more."""
 CHANGEABLE = {"replay_size", "replay_file", "threads", "compile", "environments", "evaluate_every"}
 """Settings that may differ when a run goes on."""
+NETWORK_DIM = 100
+"""d of networks, where it is not given."""
 SAVE_EVERY = 300.0
 """Seconds between two savings of a run that goes on."""
 
@@ -207,6 +207,7 @@ def _run(
             return log
 
         def save(done: int, unseen: Transitions | None = None) -> Agent:
+            fill_tables(representation, replay, s, learning)
             whole = replace(
                 agent,
                 held_out=unseen or agent.held_out,
@@ -228,8 +229,7 @@ def _run(
             if collector is None or goals is not None:
                 return None
             random = torch.Generator(device).manual_seed(stream_seed(s.seed, "held out"))
-            new_z = partial(draw_z, representation, replay, s, random=random)
-            return collector.collect(_held_out(agent), s.exploration, representation.greedy, new_z)
+            return collector.collect(_held_out(agent), s.exploration, *behaviour(representation, replay, s, random))
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
         stopped = stack.enter_context(stop_between_cycles())
@@ -246,7 +246,7 @@ def _run(
                     transitions = learning.earlier + replay.added
                     metrics = {"updates": done, "seconds": learning.seconds, "transitions": transitions, **figures}
                     metrics |= evaluate()
-                    kind = next(kind for kind in ("quality", "success", "bellman_loss") if kind in metrics)
+                    kind = next(kind for kind in ("quality", "success", "bellman_loss", "states") if kind in metrics)
                     note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
                     if log:
                         log.write(metrics)
@@ -338,6 +338,8 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
         world.feature_names if world else None,
         world.feature_table if world else None,
     )
+    if s.dim == 0 and not uses_tables(fm, s):
+        s = s.with_(dim=NETWORK_DIM)
     if s.method == "successor-features" and s.basis == "state":
         s = s.with_(dim=state_width(Encoder(fm.space, s.normalise)))
     with torch.random.fork_rng():

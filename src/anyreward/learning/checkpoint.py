@@ -22,14 +22,12 @@ LARGEST_REPLAY = 2 * 10**9
 
 def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
     """What `load_checkpoint` needs; ``agent`` is the fingerprint of the agent saved at the same time."""
-    optimiser, averages = learning.learner.optimiser, learning.learner.averages
-    tensors = {
-        "targets": learning.learner.flat_target,
-        "adam.mean": optimiser.mean,
-        "adam.square": optimiser.square,
-        "random": learning.random.get_state(),
-        "explore": learning.explore.get_state(),
-    }
+    tensors = {"random": learning.random.get_state(), "explore": learning.explore.get_state()}
+    averages = None
+    if learning.learner is not None:
+        optimiser, averages = learning.learner.optimiser, learning.learner.averages
+        tensors["targets"] = learning.learner.flat_target
+        tensors |= {"adam.mean": optimiser.mean, "adam.square": optimiser.square}
     if averages is not None and averages.average is not None:
         tensors |= {f"average.{name}": value for name, value in averages.average._asdict().items()}
     columns = replay.transitions.columns
@@ -60,15 +58,16 @@ def load_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str
 
 
 def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    learner, optimiser, done = learning.learner, learning.learner.optimiser, about["done"]
-    learner.flat_target.copy_(tensors["targets"])
-    optimiser.mean.copy_(tensors["adam.mean"])
-    optimiser.square.copy_(tensors["adam.square"])
-    optimiser.count.fill_(done)
+    learner, done = learning.learner, about["done"]
+    if learner is not None:
+        learner.flat_target.copy_(tensors["targets"])
+        learner.optimiser.mean.copy_(tensors["adam.mean"])
+        learner.optimiser.square.copy_(tensors["adam.square"])
+        learner.optimiser.count.fill_(done)
     learning.random.set_state(tensors["random"])
     learning.explore.set_state(tensors["explore"])
     learning.done, learning.seconds, learning.earlier = done, about["seconds"], about.get("earlier", 0)
-    if learner.averages is not None and "average.FF" in tensors:
+    if learner is not None and learner.averages is not None and "average.FF" in tensors:
         learner.averages.average = Moments(*(tensors[f"average.{name}"] for name in Moments._fields))
     if "replay.actions" in tensors:
         rows = from_columns(tensors, "replay.")

@@ -154,6 +154,12 @@ def draw_z(representation: Representation, replay: Replay, s: Settings, n: int, 
     return on_sphere(z) if s.z_norm == "sphere" else z
 
 
+def draw_features(replay: Replay, random: torch.Generator, n: int) -> Tensor:
+    """(n, packed) features of the replay, drawn at random."""
+    rows = torch.randint(len(replay), (n,), generator=random, device=random.device)
+    return replay.transitions.features[rows]
+
+
 def _counts(values: Tensor, most: int) -> Tensor:
     """(n, most) how often each whole number below ``most`` is in each row of values (n, b)."""
     n = len(values)

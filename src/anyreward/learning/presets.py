@@ -20,7 +20,11 @@ class Settings:
     """What is learned: forward-backward representations; goal-oriented DQN, a Q(s, a, g), also with hindsight replay;
     or universal successor features, where B is given and F alone is learned."""
     dim: int = 100
-    """d, the dimension of F, B and z; with basis state it is as wide as the features. Of no use to goal-dqn."""
+    """d, the dimension of F, B and z; with basis state it is as wide as the features. Of no use to goal-dqn. With
+    landmarks it is an upper bound (0: as many as there are features and memory; 100 for networks)."""
+    landmarks: int = 0
+    """Landmarks at most (0: none, and F(s, a, z) is a network, as in the paper): F and B then are tables with one
+    policy for each landmark, where states can be listed or have at most three numbers. Elsewhere F stays a network."""
     updates: int = 800_000
     """Gradient updates in all (paper: 800 epochs of 25 cycles of 40)."""
     gamma: float = 0.99
@@ -182,6 +186,8 @@ class Settings:
             "orthonormality",
             "threads",
             "wide",
+            "dim",
+            "landmarks",
             "first_step",
         }
         for field in fields(self):
@@ -214,6 +220,8 @@ def settings_from_json(data: Mapping[str, Any]) -> Settings:
 
 
 FAST: dict[str, Any] = {
+    "landmarks": 256,
+    "dim": 0,
     "updates": 20_000,
     "learning_rate_decay": 0.5,
     "target_every": 5,

@@ -87,6 +87,12 @@ class Replay:
         )
         return rows._replace(observations=observations, next_observations=following)
 
+    def sample(self, most: int, seed: int, every: bool = False) -> Tensor:
+        """(n,) where the rows are that stand for the training distribution: at most so many at random, or every one."""
+        if every:
+            return torch.arange(self.size, device=self.device)
+        return torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))[:most].to(self.device)
+
     def add(self, rows: Transitions) -> None:
         """Append rows; once full, the oldest make room."""
         rows = rows.map(lambda column: column[-self.capacity :])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from anyreward.learning.collect import Collector, GreedyActions
 from anyreward.learning.compiled import compiled_updates
-from anyreward.learning.draw import draw, draw_z, known_features, with_z
+from anyreward.learning.draw import draw, draw_features, draw_z, known_features, with_z
 from anyreward.learning.goal_dqn import GoalBatch, Goals, draw_goals, goal_updates
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
+from anyreward.learning.tables import learn_tables
 from anyreward.learning.update import (
     Batch,
     KnownMoments,
@@ -30,6 +31,7 @@ from anyreward.learning.update import (
 )
 from anyreward.representation.basis import MOST_ROWS, Basis
 from anyreward.representation.fb import Representation
+from anyreward.representation.landmarks import LandmarkForward, TableBackward
 
 REFILL = 50
 """Cycles' worth of transitions collected anew where a run goes on without its replay."""
@@ -44,7 +46,8 @@ IMAGES_AT_ONCE = 2
 class Learning:
     """Where a run stands: all that changes in it but the networks, their encoders and the replay."""
 
-    learner: Learner
+    learner: Learner | None
+    """None where F and B are tables"""
     random: torch.Generator
     """draws for the updates"""
     explore: torch.Generator
@@ -55,6 +58,10 @@ class Learning:
     """of training so far"""
     earlier: int = 0
     """transitions collected for a replay that was not kept when the run stopped"""
+    known: int = 0
+    """transitions that had been added when tables were last filled"""
+    figures: dict[str, Tensor] = field(default_factory=dict)
+    """what was found out when tables were last filled"""
 
 
 def begin(representation: Representation, s: Settings) -> Learning:
@@ -67,8 +74,9 @@ def begin(representation: Representation, s: Settings) -> Learning:
     elif s.pairs == "average":
         averages = MovingMoments(s.average_share)
     prepare = compiler() if s.compile and device.type == "cuda" else None
-    return Learning(
-        make_learner(
+    learner = None
+    if representation.landmarks is None:
+        learner = make_learner(
             representation.F,
             representation.B,
             s.learning_rate,
@@ -77,7 +85,9 @@ def begin(representation: Representation, s: Settings) -> Learning:
             s.bfloat16,
             representation.bias,
             s.first_step,
-        ),
+        )
+    return Learning(
+        learner,
         torch.Generator(device).manual_seed(s.seed),
         torch.Generator(device).manual_seed(stream_seed(s.seed, "explore")),
     )
@@ -87,13 +97,33 @@ def begin(representation: Representation, s: Settings) -> Learning:
 class Course:
     """What a method does in the loop."""
 
-    new_z: Callable[[int], Tensor]
-    """the tasks of n new episodes"""
-    greedy: GreedyActions
     draw: Callable[[int], Batch | GoalBatch]
     """the minibatches of n updates"""
     update: Callable[[Any, Sequence[float]], Losses]
     """the updates of some of these, with their learning rates, between two moves of the targets"""
+
+
+class Behaviour(NamedTuple):
+    """What episodes are for while exploring, and how they are acted."""
+
+    greedy: GreedyActions
+    new_z: Callable[[int], Tensor]
+    """the tasks of n new episodes"""
+
+
+def behaviour(
+    representation: Representation, replay: Replay, s: Settings, random: torch.Generator, goals: Goals | None = None
+) -> Behaviour:
+    """The behaviour policy; tasks are z or, for goal-oriented DQN and tables, goals as the replay keeps them."""
+
+    def of_goals(packed: Tensor, goal: Tensor) -> Tensor:
+        return representation.greedy(packed, representation.backward_map(goal))
+
+    if goals is not None:
+        return Behaviour(of_goals, goals.draw)
+    if representation.landmarks is not None:  # their z have another length whenever more states are known
+        return Behaviour(of_goals, partial(draw_features, replay, random))
+    return Behaviour(representation.greedy, partial(draw_z, representation, replay, s, random=random))
 
 
 def learn(
@@ -111,10 +141,12 @@ def learn(
     """
     s = settings
     learning = learning or begin(representation, s)
-    if goals is None:
-        course = fb_course(representation, replay, s, learning)
-    else:
+    course: Course | None = None
+    if goals is not None:
         course = goal_course(representation, replay, s, learning, goals)
+    elif representation.landmarks is None:
+        course = fb_course(representation, replay, s, learning)
+    greedy, new_z = behaviour(representation, replay, s, learning.explore, goals)
 
     wanted = replay.added
 
@@ -123,7 +155,7 @@ def learn(
         wanted += steps  # what came beyond it, as whole episodes may, is counted the next time
         while collector is not None and replay.added < wanted:
             most = min(wanted - replay.added, MOST_AT_ONCE)
-            rows = collector.collect(most, epsilon, course.greedy, course.new_z)
+            rows = collector.collect(most, epsilon, greedy, new_z)
             representation.normalise(rows.observations, rows.features)
             replay.add(rows)
 
@@ -137,8 +169,13 @@ def learn(
     done = learning.done
     at_once = s.updates_per_cycle if replay.frames is None else IMAGES_AT_ONCE
     while done < s.updates:
-        collect(s.steps_per_cycle, s.exploration)
+        collect(s.steps_per_cycle, s.exploration if course or learning.known else 1.0)
         end = min(done + s.updates_per_cycle, s.updates)
+        if course is None:
+            done = learning.done = end
+            yield done, fill_tables(representation, replay, s, learning, now=done == s.updates)
+            continue
+        assert learning.learner is not None
         while done < end:
             drawn = course.draw(min(end - done, at_once))
             for n in group_sizes(done, done + len(drawn.actions), s.target_every):
@@ -156,6 +193,7 @@ def learn(
 def fb_course(representation: Representation, replay: Replay, s: Settings, learning: Learning) -> Course:
     """Forward-backward representations; successor features too, where B is given."""
     learner, random = learning.learner, learning.random
+    assert learner is not None
     F, B = representation.F, representation.B
     run: Callable[[Batch, Sequence[float], float, float], Losses] = partial(updates, learner)
     if s.compile and representation.device.type == "cpu":
@@ -180,20 +218,36 @@ def fb_course(representation: Representation, replay: Replay, s: Settings, learn
         group = with_z(group, representation, replay, s, random)  # of B as it is now
         return run(group, rates, s.temperature, s.orthonormality)
 
-    new_z = partial(draw_z, representation, replay, s, random=learning.explore)
-    return Course(new_z, representation.greedy, draw_batch, update)
+    return Course(draw_batch, update)
 
 
 def goal_course(
     representation: Representation, replay: Replay, s: Settings, learning: Learning, goals: Goals
 ) -> Course:
     """Goal-oriented DQN: tasks are goals as the replay keeps them."""
+    learner = learning.learner
+    assert learner is not None
     return Course(
-        goals.draw,
-        lambda packed, goal: representation.greedy(packed, representation.backward_map(goal)),
         lambda n: draw_goals(representation, replay, s, n, learning.random, goals.reached),
-        lambda group, rates: goal_updates(learning.learner, group, rates, s.gamma),
+        lambda group, rates: goal_updates(learner, group, rates, s.gamma),
     )
+
+
+def fill_tables(
+    representation: Representation, replay: Replay, s: Settings, learning: Learning, now: bool = True
+) -> dict[str, Tensor]:
+    """Learn landmarks from all data, where F and B are tables: now, or once the data has grown by a quarter."""
+    F, B = representation.F, representation.B
+    if not isinstance(F, LandmarkForward) or not isinstance(B, TableBackward) or replay.added == learning.known:
+        return learning.figures
+    if now or replay.added >= 1.25 * learning.known:
+        sample = replay.sample(s.feature_sample, s.seed, every=representation.feature_encoder.categorical)
+        figures = learn_tables(
+            F, B, replay.transitions, sample, s.gamma, s.dim, s.landmarks, s.features_include_action
+        )
+        learning.figures = {name: torch.tensor(value) for name, value in figures.items()}
+        learning.known = replay.added
+    return learning.figures
 
 
 def fit_basis(representation: Representation, replay: Replay, random: torch.Generator) -> None:

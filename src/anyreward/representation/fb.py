@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from anyreward.errors import UserError
 from anyreward.representation.basis import Basis
 from anyreward.representation.encoding import Encoder
+from anyreward.representation.landmarks import LandmarkForward, TableBackward
 from anyreward.representation.latent import Coordinates, preprocess_z
 from anyreward.representation.networks import Backward, Bias, Forward, GoalInput
 from anyreward.worlds.spaces import Space, channels_last
@@ -39,12 +41,21 @@ class Representation:
     @property
     def dtype(self) -> torch.dtype:
         """The number type of the networks."""
-        return next(self.F.parameters()).dtype
+        return self._some_tensor.dtype
 
     @property
     def device(self) -> torch.device:
         """Where the networks are."""
-        return next(self.F.parameters()).device
+        return self._some_tensor.device
+
+    @property
+    def _some_tensor(self) -> Tensor:
+        return next(itertools.chain(self.F.parameters(), self.F.buffers()))
+
+    @property
+    def landmarks(self) -> LandmarkForward | None:
+        """F, where it is a table with a policy for each landmark; None where it is a network."""
+        return self.F if isinstance(self.F, LandmarkForward) else None
 
     def to(self, device: torch.device | str) -> None:
         """Move networks and encoders there, in place."""
@@ -62,13 +73,19 @@ class Representation:
     def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
         own = self.own(z.to(self.device))
-        F: Tensor = self.F(self.observation_encoder.compact(observations.to(self.device)), preprocess_z(own))
+        if self.landmarks is not None:
+            F: Tensor = self.landmarks(observations, own)
+        else:
+            F = self.F(self.observation_encoder.compact(observations.to(self.device)), preprocess_z(own))
         return F if self.coordinates is None else self.coordinates.forward(F)
 
     @torch.no_grad()
     def backward_map(self, features: Tensor) -> Tensor:
         """B(g), (n, d), of packed features (n, packed)."""
         encoder, features = self.feature_encoder, features.to(self.device)
+        if isinstance(self.B, TableBackward):
+            table: Tensor = self.B(features)
+            return table if self.coordinates is None else self.coordinates.new(table)
         index = None
         if encoder.categorical:
             features, index = encoder.distinct(features)  # few, often: B need not see each more than once
@@ -124,6 +141,8 @@ class Representation:
     @torch.no_grad()
     def _q_of_one(self, observations: Tensor, z: Tensor) -> Tensor:
         encoder, index = self.observation_encoder, None
+        if self.landmarks is not None:
+            return self.landmarks.q(observations, self.own(z).to(self.dtype))
         if encoder.categorical:
             observations, index = encoder.distinct(observations)  # few, often
         x, z = encoder.compact(observations), self.own(z)  # F' . z' = F . z
@@ -148,11 +167,12 @@ def make_representation(
     method: str = "fb",
     basis: str = "state",
     places: Array | None = None,
+    tables: bool = False,
 ) -> Representation:
     """Fresh networks for a pair of spaces; seed torch before calling.
 
     ``method`` decides what stands for B: a network, a ``basis`` for successor features, with the places of categories
-    on a map, or the goals themselves.
+    on a map, or the goals themselves. With ``tables``, F and B are tables over what was seen.
     """
     if channels_last(observation_space):
         raise UserError(
@@ -167,6 +187,8 @@ def make_representation(
             "B would see whole images, for which it has no network. Give features: a function of the observation, or "
             "a goal environment whose achieved_goal holds a few numbers."
         )
+    if tables:
+        return Representation(observe, features, LandmarkForward(observe, actions), TableBackward(features), actions)
     goal = features.width if method in GOAL_METHODS else 0
     F = Forward(observe.width, actions, dim, hidden, layers, layer_norm, action_input, wide, observe.image, goal)
     B: nn.Module

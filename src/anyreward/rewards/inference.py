@@ -76,12 +76,12 @@ class FeatureSample:
 
 def feature_sample(representation: Representation, replay: Replay, most: int, seed: int) -> FeatureSample:
     """A sample of rho from the replay: all distinct rows where features are categories, else ``most`` random rows."""
-    rows = replay.transitions.features
-    if representation.feature_encoder.categorical:
+    categorical = representation.feature_encoder.categorical
+    rows = replay.transitions.features[replay.sample(most, seed, every=categorical)]
+    if categorical:
         rows, index = representation.feature_encoder.distinct(rows)
         weights = torch.bincount(index).double() / len(index)
     else:
-        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]]
         weights = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
     return with_backward(representation, rows.clone(), weights)
 
@@ -100,7 +100,7 @@ def known_size(z_R: Tensor, sample: FeatureSample, s: Settings) -> tuple[Tensor,
 
     Scaling a reward changes no optimal policy.
     """
-    size = s.dim**0.5 if s.z_norm == "sphere" else ASK_SIZE * sample.radius
+    size = z_R.shape[1] ** 0.5 if s.z_norm == "sphere" else ASK_SIZE * sample.radius
     scale = sample.own(z_R).norm(dim=1) / size
     scale = torch.where(scale > 0, scale, 1.0)
     return z_R / scale[:, None], scale
@@ -112,7 +112,7 @@ def training_z(sample: FeatureSample, s: Settings, n: int, random: torch.Generat
     if s.z_sampling == "mixture":
         rows = torch.multinomial(sample.weights, s.batch_size, replacement=True, generator=random)
         B = sample.own(sample.B[rows]).float()
-    z = sample_z(s.z_sampling, n, s.dim, B, (s.z_goals, s.z_sums, s.z_rewards), random)
+    z = sample_z(s.z_sampling, n, sample.B.shape[1], B, (s.z_goals, s.z_sums, s.z_rewards), random)
     z = on_sphere(z) if s.z_norm == "sphere" else z
     return z if sample.coordinates is None else sample.coordinates.new(z)
 

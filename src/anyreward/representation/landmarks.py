@@ -1,0 +1,216 @@
+"""F and B as tables over the states that were seen: the successor features of landmark policies, and their maximum.
+
+A landmark is a state; its policy is the best one for reaching it and staying there. F has one table for each landmark,
+and answers a reward by generalised policy improvement over all of them (the end of Theorem "main-extended"):
+
+    F_k(s, a) = B(s, a) + gamma sum_s' P(s' | s, a) V_k(s'),    V_k(s) = F_k(s, pi_k(s))
+    Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
+
+The tables are filled in by `anyreward.learning.tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anyreward.representation.encoding import Encoder
+
+ROWS_AT_ONCE = 4_096
+"""Rows whose distances to all known ones are computed together."""
+TABLE_AT_ONCE = 2**25
+"""Numbers that one batch of answers may take."""
+RIDGE = 1e-3
+"""Regularisation of interpolation weights, relative to the distances."""
+REMEMBERED = 64
+"""Answers kept, so that acting step by step computes each once."""
+
+
+class GrowingModule(nn.Module):
+    """A module of buffers whose sizes follow the data: loading a state takes the sizes that were saved."""
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self._buffers:
+            if f"{prefix}{name}" in state:
+                setattr(self, name, torch.empty_like(state[f"{prefix}{name}"]))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class KnownRows(GrowingModule):
+    """Rows that were seen in training, and how any other row is made of them."""
+
+    rows: Tensor
+    codes: Tensor
+    scale: Tensor
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.categorical, self._code = encoder.categorical, encoder.codes
+        self.register_buffer("rows", torch.zeros(0, encoder.packed))
+        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("scale", torch.ones(encoder.packed))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def know(self, rows: Tensor, scale: Tensor | None = None) -> None:
+        """Take packed rows (m, packed), all different, as what is known; ``scale`` says what is far in each column."""
+        if self.categorical:
+            codes, order = self._code(rows).sort()
+            rows, self.codes = rows[order], codes
+        self.rows = rows.clone()
+        if scale is not None:
+            self.scale = scale.to(rows)
+
+    @property
+    def corners(self) -> int:
+        """How many known rows one row is made of: itself, or the corners of a simplex around it."""
+        return 1 if self.categorical else min(self.rows.shape[1] + 1, max(len(self.rows), 1))
+
+    def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Which known rows packed rows (n, packed) are made of, and their shares: (n, corners) each.
+
+        A category that was never seen has the share 0. A point among numbers is interpolated between the nearest known
+        ones; their shares are positive and sum to one.
+        """
+        if len(self.rows) == 0:
+            return torch.zeros(len(rows), 1, dtype=torch.int64), torch.zeros(len(rows), 1)
+        if self.categorical:
+            wanted = self._code(rows)
+            index = torch.searchsorted(self.codes, wanted).clamp(max=len(self.codes) - 1)
+            return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
+        points = (self.rows / self.scale).double()
+        found = [_interpolate(x, points, self.corners) for x in torch.split((rows / self.scale).double(), ROWS_AT_ONCE)]
+        return torch.cat([index for index, _ in found]), torch.cat([share for _, share in found]).to(self.rows.dtype)
+
+
+def _interpolate(x: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of points (m, p) to each row of x (n, p), and the shares of them that give x back best."""
+    index = torch.cdist(x, points).topk(k, largest=False).indices  # (n, k)
+    apart = points[index] - x[:, None]  # (n, k, p)
+    gram = apart @ apart.transpose(1, 2)  # (n, k, k)
+    size = gram.diagonal(dim1=1, dim2=2).mean(1)
+    gram = gram + (RIDGE * size + 1e-18)[:, None, None] * torch.eye(k, dtype=x.dtype)
+    share = torch.linalg.solve(gram, torch.ones(len(x), k, 1, dtype=x.dtype)).squeeze(2).clamp(min=0)
+    return index, share / share.sum(1, keepdim=True)
+
+
+class TableBackward(GrowingModule):
+    """B(g): a row of numbers for each known feature, interpolated between them where features are numbers."""
+
+    table: Tensor
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(0, 0))
+        self.known = KnownRows(encoder)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, d) of packed features (n, packed); zero where a category was never seen."""
+        if len(self.known) == 0:
+            return self.table.new_zeros(len(rows), self.table.shape[1])
+        index, share = self.known.locate(rows)
+        return torch.einsum("nk,nkd->nd", share.to(self.table), self.table[index])
+
+
+class LandmarkForward(GrowingModule):
+    """F(s, a, z) with a table for each landmark."""
+
+    V: Tensor
+    """(K, M, d) successor features of the landmarks' policies at the known states"""
+    B: Tensor
+    """(M, A, d) B(phi(s, a)), or (M, 1, d) where B does not see the action"""
+    following: Tensor
+    """(M, A, n) known states that an action leads to"""
+    share: Tensor
+    """(M, A, n) gamma times how likely each is; their sum is below gamma where an episode may end"""
+    seen: Tensor
+    """(M, A) whether the action was ever seen there"""
+    landmarks: Tensor
+    """(K,) which of the known states are landmarks"""
+
+    def __init__(self, encoder: Encoder, actions: int) -> None:
+        super().__init__()
+        self.actions = actions
+        self.register_buffer("V", torch.zeros(0, 0, 0))
+        self.register_buffer("B", torch.zeros(0, 1, 0))
+        self.register_buffer("following", torch.zeros(0, actions, 1, dtype=torch.int64))
+        self.register_buffer("share", torch.zeros(0, actions, 1))
+        self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
+        self.register_buffer("landmarks", torch.zeros(0, dtype=torch.int64))
+        self.states = KnownRows(encoder)
+        self._answers: dict[bytes, Tensor] = {}
+
+    def fill(self, **tables: Tensor) -> None:
+        """Take new tables, by name."""
+        for name, table in tables.items():
+            setattr(self, name, table)
+        self._answers.clear()
+
+    def values(self, Z: Tensor) -> Tensor:
+        """(n, K, M) V_k(s) . z: what each landmark's policy earns from each known state, for rewards Z (n, d)."""
+        K, M, d = self.V.shape
+        return (Z.to(self.V) @ self.V.view(K * M, d).T).view(len(Z), K, M)
+
+    @torch.no_grad()
+    def tables(self, Z: Tensor) -> Tensor:
+        """(n, M, A) Q at the known states for rewards Z (n, d): the best landmark from wherever an action leads."""
+        K, M, _ = self.V.shape
+        at_once = max(1, TABLE_AT_ONCE // max(K * M, self.share.numel(), 1))
+        return torch.cat([self._tables(z) for z in torch.split(Z.to(self.V), at_once)])
+
+    def _tables(self, Z: Tensor) -> Tensor:
+        best = self.values(Z).amax(1)  # (n, M)
+        ahead = (best[:, self.following] * self.share).sum(3)  # (n, M, A)
+        Q = torch.einsum("mad,nd->nma", self.B, Z) + ahead
+        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
+        worst = worst.where(worst < torch.inf, 0.0)
+        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))  # never better than what is known
+
+    def table(self, z: Tensor) -> Tensor:
+        """(M, A) Q at the known states for one reward z (d,), remembered for the next call."""
+        key = z.to(self.V).numpy().tobytes()
+        if key not in self._answers:
+            if len(self._answers) >= REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = self.tables(z[None])[0]
+        return self._answers[key]
+
+    def q(self, rows: Tensor, z: Tensor) -> Tensor:
+        """(n, A) Q at packed observations (n, packed) for one z (d,)."""
+        return self.look_up(rows, self.table(z)[None])[0]
+
+    def look_up(self, rows: Tensor, Q: Tensor) -> Tensor:
+        """(m, n, A) of tables Q (m, M, A) at packed observations (n, packed)."""
+        if len(self.states) == 0:
+            return torch.zeros(len(Q), len(rows), self.actions)
+        index, share = self.states.locate(rows)
+        return (Q[:, index] * share[..., None].to(Q)).sum(2)
+
+    @torch.no_grad()
+    def forward(self, rows: Tensor, z: Tensor) -> Tensor:
+        """F(s, ., z), (n, A, d), at packed observations (n, packed) for z (n, d)."""
+        index, share = self.states.locate(rows)
+        F = torch.zeros(len(rows), self.actions, self.V.shape[2], dtype=self.V.dtype)
+        distinct, which = torch.unique(z, dim=0, return_inverse=True)
+        for i, one in enumerate(distinct):
+            mine = which == i
+            leads = self.values(one[None])[0].argmax(0)  # (M,) the landmark that leads from each known state
+            V = self.V[leads, torch.arange(len(leads))]  # (M, d)
+            known, where = torch.unique(index[mine], return_inverse=True)
+            at = self.B[known] + torch.einsum("man,mand->mad", self.share[known], V[self.following[known]])
+            F[mine] = torch.einsum("nk,nkad->nad", share[mine].to(at), at[where])
+        return F
+
+    @torch.no_grad()
+    def leading(self, rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) the landmark whose policy earns most for z (d,) from packed observations (n, packed), and by how much.
+
+        The second result is the gap to the second best landmark.
+        """
+        index, share = self.states.locate(rows)
+        values = torch.einsum("knc,nc->nk", self.values(z[None])[0][:, index], share.to(self.V))  # (n, K)
+        best = values.topk(min(2, values.shape[1]), dim=1)
+        return best.indices[:, 0], best.values[:, 0] - best.values[:, -1]
