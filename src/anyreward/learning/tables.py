@@ -36,8 +36,12 @@ MODEL_ROWS = 200_000
 """Transitions that are searched for these, at most."""
 NUMBER_FEATURES = 256
 """d where features are numbers."""
+FEWEST_LANDMARKS = 128
+"""Where memory does not hold all, d shrinks before there are fewer landmarks than this."""
 BUDGET = 2**27
 """Numbers in all V_k together, at most: 512 MB."""
+TIE = 0.1
+"""Actions are equally good if one is worse by less than this share of what a step of delay costs."""
 DENSE = 4_000
 """States up to which linear systems are solved densely."""
 
@@ -66,10 +70,9 @@ class Model:
         """M"""
         return len(self.following)
 
-    def under(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """(M, n) following and share of the policy with these actions (M,)."""
-        here = torch.arange(self.states)
-        return self.following[here, actions], self.share[here, actions]
+    def under(self, pi: Tensor) -> tuple[Tensor, Tensor]:
+        """(M, A n) following and share under the policy pi (M, A)."""
+        return self.following.flatten(1), (self.share * pi[:, :, None]).flatten(1)
 
 
 def learn_tables(
@@ -93,11 +96,17 @@ def learn_tables(
     fit_backward(B, data, sample, model, by_action, d)
     own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
     chosen = far_states(F.states, model, K)
-    actions = goal_policies(model, goal_rewards(F.states, chosen), gamma)  # (K, M)
+    best = goal_policies(model, goal_rewards(F.states, chosen), gamma)  # (K, M, A)
+    import os
+    if os.environ.get('STAY'):
+        same = (model.share * (model.following == torch.arange(model.states)[:, None, None])).sum(2)  # (M, A)
+        same = same.masked_fill(~model.seen, -1)
+        stay = (same >= same.amax(1, keepdim=True)).double(); stay = stay / stay.sum(1, keepdim=True)
+        best = torch.cat([best, stay[None]]); chosen = torch.cat([chosen, chosen[:1]])
     V = torch.empty(len(chosen), model.states, own.shape[2], dtype=own.dtype)
-    for k, policy in enumerate(actions):
-        paid = own[:, 0] if own.shape[1] == 1 else own[torch.arange(model.states), policy]
-        V[k] = successor_features(model, policy, paid, gamma)
+    for k, pi in enumerate(best):
+        paid = own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
+        V[k] = successor_features(model, pi, paid, gamma)
     F.fill(
         V=V,
         B=own,
@@ -122,11 +131,8 @@ def table_sizes(states: KnownRows, features: int, categorical: bool, dim: int, l
     """d and the number of landmarks: what was asked for at most, what is there, and what memory holds."""
     d = min(features, dim or features) if categorical else min(dim or NUMBER_FEATURES, NUMBER_FEATURES, len(states))
     K, M = min(len(states), landmarks), max(len(states), 1)
-    over = K * M * d / BUDGET
-    if over > 1:  # both shrink alike, but neither below what the other keeps
-        shrink = math.sqrt(over)
-        d, K = max(1, int(d / shrink)), max(1, int(K / shrink))
-    return d, K
+    K = min(K, max(FEWEST_LANDMARKS, BUDGET // (M * d)))  # fewer landmarks cost less than fewer dimensions do
+    return max(1, min(d, BUDGET // (M * K))), K
 
 
 # 1. what is known ------------------------------------------------------------------------------------------------
@@ -334,9 +340,10 @@ def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
 
 @torch.no_grad()
 def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
-    """(K, M) the actions of the best policies for rewards (M, K) on states, by value iteration.
+    """(K, M, A) the best policies for rewards (M, K) on states, by value iteration: all best actions are equally likely.
 
-    It ends when no action has changed for some sweeps, and values have reached all states that they can reach.
+    So every shortest way to a landmark is taken, and more states lie on the way to one. It ends when no action has
+    changed for some sweeps, and values have reached all states that they can reach.
     """
     share = (gamma * model.share).to(paid)
     blocked = torch.where(model.seen, 0.0, -torch.inf).to(paid)[..., None]
@@ -346,24 +353,24 @@ def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> 
         ahead = (V[model.following] * share[..., None]).sum(2) + blocked  # (M, A, K)
         V = paid + ahead.amax(1)
         if sweep % least == 0:
-            now = ahead.argmax(1)
+            now = ahead >= (1 - TIE * (1 - gamma)) * ahead.amax(1, keepdim=True)  # (M, A, K)
             same = same + 1 if actions is not None and torch.equal(now, actions) else 0
             actions = now
             if same == 2:
                 break
-    return ahead.argmax(1).T.contiguous()
+    assert actions is not None
+    best = (actions & (blocked == 0)).permute(2, 0, 1).double()
+    return best / best.sum(2, keepdim=True)
 
 
 # 4. successor features --------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def successor_features(model: Model, actions: Tensor, paid: Tensor, gamma: float) -> Tensor:
-    """(M, d) V with V = B + gamma P_pi V, for the policy with actions (M,) and B (M, d) of what it does."""
-    following, share = model.under(actions)  # (M, n)
+def successor_features(model: Model, pi: Tensor, paid: Tensor, gamma: float) -> Tensor:
+    """(M, d) V with V = B + gamma P_pi V, for the policy pi (M, A) and B (M, d) of what it does."""
+    following, share = model.under(pi)  # (M, A n)
     share = (gamma * share).to(paid)
-    if following.shape[1] == 1:
-        return _along_paths(following.squeeze(1), share.squeeze(1), paid, gamma)
     M = model.states
     if M <= DENSE:
         system = torch.eye(M, dtype=paid.dtype)
@@ -377,11 +384,3 @@ def successor_features(model: Model, actions: Tensor, paid: Tensor, gamma: float
         V = new
     return new
 
-
-def _along_paths(following: Tensor, share: Tensor, paid: Tensor, gamma: float) -> Tensor:
-    """The same where each state has one successor: sums over 1, 2, 4, 8, ... steps, each from the one before."""
-    V, ahead = paid, share
-    for _ in range(math.ceil(math.log2(20 / (1 - gamma)))):
-        V = V + ahead[:, None] * V[following]
-        ahead, following = ahead * ahead[following], following[following]
-    return V

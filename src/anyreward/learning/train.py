@@ -236,11 +236,11 @@ def goal_course(
 def fill_tables(
     representation: Representation, replay: Replay, s: Settings, learning: Learning, now: bool = True
 ) -> dict[str, Tensor]:
-    """Learn landmarks from all data, where F and B are tables: now, or once the data has grown by a quarter."""
+    """Learn landmarks from all data, where F and B are tables: now, or once the data has doubled."""
     F, B = representation.F, representation.B
     if not isinstance(F, LandmarkForward) or not isinstance(B, TableBackward) or replay.added == learning.known:
         return learning.figures
-    if now or replay.added >= 1.25 * learning.known:
+    if now or replay.added >= 2 * learning.known:
         sample = replay.sample(s.feature_sample, s.seed, every=representation.feature_encoder.categorical)
         figures = learn_tables(
             F, B, replay.transitions, sample, s.gamma, s.dim, s.landmarks, s.features_include_action

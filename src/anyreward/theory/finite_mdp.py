@@ -111,7 +111,8 @@ class FiniteMDP:
         """(..., S, A) Q(s, a) = r(s, a) + gamma E V(s')."""
         r = self._state_action(r)
         if not self.is_sparse:
-            return np.asarray(r + self.gamma * np.einsum("sat,...t->...sa", self.P, V))
+            ahead = np.asarray(V) @ self.P.reshape(-1, self.states).T  # (..., S A)
+            return np.asarray(r + self.gamma * ahead.reshape(*ahead.shape[:-1], self.states, self.actions))
         V = np.asarray(V, dtype=np.float64)
         ahead = (self.P @ V.reshape(-1, self.states).T).T  # (n, S A)
         return np.asarray(r + self.gamma * ahead.reshape(*V.shape, self.actions))
@@ -182,7 +183,7 @@ class FiniteMDP:
             choices, values = np.array([a for a, _ in solved], dtype=np.int64), np.array([V for _, V in solved])
             return choices.reshape(r.shape[:-1]), values.reshape(r.shape[:-1])
         size = np.abs(r).max((-2, -1), initial=0.0)[..., None] / (1 - self.gamma)  # (..., 1) of what is added up
-        choice = r.argmax(-1)  # (..., S)
+        choice = self._sweeps(r)  # (..., S)
         for _ in range(10_000):
             pi = np.eye(self.actions)[choice]
             Q = self.q_value(self.policy_value(pi, r), r)
@@ -193,6 +194,22 @@ class FiniteMDP:
                 return choice, np.asarray(current)
             choice = np.where(better, Q.argmax(-1), choice)
         raise RuntimeError("policy iteration did not settle")  # impossible: finitely many policies, each better
+
+    def _sweeps(self, r: Array) -> Array:
+        """(..., S) actions after value iteration from zero, until none changes any more for some sweeps.
+
+        Policy iteration from the best action of the moment would carry the news of a goal one state further a round.
+        """
+        flat, P = r.reshape(-1, self.states * self.actions), self.P.reshape(-1, self.states).T
+        V, choice = np.zeros((len(flat), self.states)), np.full((len(flat), self.states), -1)
+        for sweep in range(1, sparse.MOST_SWEEPS + 1):
+            Q = (flat + self.gamma * (V @ P)).reshape(-1, self.states, self.actions)
+            V = Q.max(-1)
+            if sweep % sparse.SWEEPS_BETWEEN_LOOKS == 0:
+                last, choice = choice, Q.argmax(-1)
+                if (choice == last).all():
+                    break
+        return choice.reshape(r.shape[:-1])
 
     def _solve(self, pi: Array, b: Array, transposed: bool = False) -> Array:
         """(..., S) x with (I - gamma P_pi) x = b, or with its transpose, for policies pi (..., S, A) and b (..., S)."""
