@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ from anyreward.rewards.baseline import baseline
 from anyreward.rewards.blackbox import sample_rewards
 from anyreward.rewards.examiner import Examiner
 from anyreward.rewards.inference import (
+    ROUNDING,
     Belief,
     FeatureSample,
     belief,
     infer,
     known_size,
+    linear_reward,
     reward_values,
     settled,
     warn_if_moot,
@@ -122,7 +124,7 @@ class Agent:
                 self.fingerprint,
             )
         found = infer(target, self.sample, self.features, self.representation)
-        z, scale = self._at_known_size(found.z)
+        z, scale, constant = self._task(found.z)
         warn_if_moot(target, found, self._may_end)
         policy = Policy(
             representation=self.representation,
@@ -131,6 +133,7 @@ class Agent:
             target=target,
             z=z,
             reward_scale=scale,
+            constant=constant,
             belief=belief(found),
             judge=self._trust,
             revise=self._revise,
@@ -151,16 +154,32 @@ class Agent:
             start = replace(policy, corrections=tuple(corrections)).action_values(kept.states, kept.features)
             known = kept.refine(start, rewards, self.settings.gamma, refine)
             corrections.append(lambda policy, packed, Q: kept.at(packed, known, Q))
-            policy = replace(policy, baseline=None)  # refined values are whole
+            policy = replace(policy, baseline=None, constant=0.0)  # refined values are whole
         return replace(policy, corrections=tuple(corrections))
 
     def can_answer(self, target: Reward) -> bool:
         """Whether this agent's method has an answer to such a reward: goal-oriented DQN knows single goals alone."""
         return is_goal(target) if self.representation.of_goals else True
 
-    def _at_known_size(self, z_R: Tensor) -> tuple[Tensor, float]:
+    def _task(self, z_R: Tensor) -> tuple[Tensor, float, float]:
+        """What a policy needs of z_R (d,): z at its known size, its scale, and what the mean of the reward is worth."""
         zs, scales = self.known_size(z_R[None])
-        return zs[0], float(scales[0])
+        return zs[0], float(scales[0]), float(self._mean_reward(z_R)) / (1 - self.settings.gamma)
+
+    def _mean_reward(self, z_R: Tensor) -> Tensor:
+        """(...) the mean under rho of the rewards with these z_R (..., d), where a constant changes no policy, else 0.
+
+        That is where no episode ends by itself. The variants of the appendix, whose F . z is no whole value, keep it.
+        """
+        variant = self.settings.bias or self.settings.first_step == 1 or self.representation.of_goals
+        if self._may_end or variant:
+            return torch.zeros(z_R.shape[:-1], dtype=z_R.dtype)
+        return z_R @ linear_reward(self._mean_B, self.sample)
+
+    @cached_property
+    def _mean_B(self) -> Tensor:
+        """(d,) E_rho[B], the z of a reward that is one everywhere."""
+        return self.sample.weights @ self.sample.B
 
     @property
     def _may_end(self) -> bool:
@@ -266,18 +285,25 @@ class Agent:
         return self.transitions
 
     def known_size(self, z_R: Tensor) -> tuple[Tensor, Tensor]:
-        """z_R (n, d) at the size that F knows best, and by what each was divided, (n,)."""
-        z, scale = known_size(z_R, self.sample, self.settings)
+        """z_R (n, d) at the size that F knows best, and by what each was divided, (n,).
+
+        Where no episode ends, the mean of the reward is taken out first: it changes no policy, and would hide the rest.
+        """
+        centred = z_R.double() - self._mean_reward(z_R.double())[:, None] * self._mean_B
+        centred = torch.where(
+            centred.norm(dim=1, keepdim=True) > ROUNDING * z_R.norm(dim=1, keepdim=True), centred, 0.0
+        )
+        z, scale = known_size(centred, self.sample, self.settings)
         return z.to(self.representation.dtype), scale
 
     @cached_property
     def _examiner(self) -> Examiner:
         return Examiner(self.sample, self.features, self.representation, self.settings, self.held_out)
 
-    def _revise(self, old: Belief, phi: Array, rewards: Array) -> tuple[Belief, Tensor, float]:
+    def _revise(self, old: Belief, phi: Array, rewards: Array) -> tuple[Belief, Tensor, float, float]:
         rows = sample_rows(phi, self.features, self.representation)
         new = old.after(rows, rewards, self.sample, self.representation) if len(rewards) else old
-        return new, *self._at_known_size(new.found.z)
+        return new, *self._task(new.found.z)
 
     def _trust(self, policy: Policy) -> Trust:
         plain = not policy.corrections and policy.tuned is None
@@ -388,7 +414,9 @@ class Agent:
             world: the world to play in, if it cannot be reopened from what the agent remembers.
         """
         sphere = self.settings.z_norm == "sphere"
-        return reach_goals(world or self.world(), self.features, self.representation, sphere, goals, seed, epsilon)
+        return reach_goals(
+            world or self.world(), self.features, self.representation, sphere, goals, seed, epsilon, self.sample
+        )
 
     def reward_table(self, target: Reward, mdp: FiniteMDP) -> np.ndarray[Any, Any]:
         """(S, A) the reward of every state and action of a finite MDP."""
@@ -416,6 +444,7 @@ class Agent:
                 "include_action": self.features.include_action,
                 "function_width": self.features.function_width,
                 "names": self.features.names,
+                "tolerance": None if self.features.tolerance is None else asdict(self.features.tolerance),
             },
             "settings": self.settings.to_json(),
         }

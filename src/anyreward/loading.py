@@ -23,6 +23,7 @@ from anyreward.representation.latent import Coordinates
 from anyreward.rewards.inference import with_backward
 from anyreward.rewards.lookahead import LookaheadSample
 from anyreward.storage.files import read_json, sha256
+from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import space_from_json
 
 
@@ -76,6 +77,7 @@ def load(folder: str | Path, features: Callable[[Any], Any] | None = None) -> Ag
 def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Callable[[Any], Any] | None) -> Agent:
     s = settings_from_json(config["settings"])
     space = space_from_json(config["observation_space"])
+    tolerance = config["features"].get("tolerance")
     table, names = tensors.get("feature_table"), config["features"]["names"]
     fm = FeatureMap(
         kind=config["features"]["kind"],
@@ -86,6 +88,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], features: Calla
         function_width=config["features"]["function_width"],
         names=tuple(names) if names else None,
         table=None if table is None else table.numpy(),
+        tolerance=Tolerance(**tolerance) if tolerance else None,
     )
     representation = fresh_representation(fm, s)
     for name, module in representation.modules.items():

@@ -39,6 +39,7 @@ from anyreward.rewards.inference import FeatureSample, feature_sample
 from anyreward.rewards.lookahead import lookahead_sample
 from anyreward.storage.metrics import MetricsLog
 from anyreward.watching import evaluation, losses_only
+from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.world import World, discrete_actions, open_world
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
@@ -170,7 +171,8 @@ def _run(
     look_ahead = s.first_step == 1 or s.method != "fb"
     flop = update_flop(representation.F, representation.B, s)
     with ExitStack() as stack:
-        s = s.with_(threads=s.threads or threads_for(flop, torch.get_num_threads()))
+        most = torch.get_num_threads()
+        s = s.with_(threads=s.threads or (threads_for(flop, most) if representation.landmarks is None else most))
         stack.enter_context(threads(threads_of_one(s)))
         replay = _empty_replay(place, agent, s)
         if replay.frames is not None:
@@ -338,8 +340,11 @@ def untrained(place: World | Dataset, s: Settings, features: Callable[[Any], Any
         world.feature_names if world else None,
         world.feature_table if world else None,
     )
-    if s.dim == 0 and not uses_tables(fm, s):
+    tables, test = uses_tables(fm, s), world.goal_test if world else None
+    if s.dim == 0 and not tables:
         s = s.with_(dim=NETWORK_DIM)
+    if tables and test is not None and isinstance(test.reached, Tolerance) and measures(test, fm):
+        fm = replace(fm, tolerance=test.reached)
     if s.method == "successor-features" and s.basis == "state":
         s = s.with_(dim=state_width(Encoder(fm.space, s.normalise)))
     with torch.random.fork_rng():

@@ -50,9 +50,8 @@ def _success(
     agent: Agent, env: VectorEnv[Any, Any, Any], test: GoalTest, goals: np.ndarray[Any, Any], s: Settings
 ) -> dict[str, float]:
     """The share of some goals that are reached, and how far from them episodes end, acting as the paper does."""
-    Z = goal_z(agent.representation, agent.features, goals, s.z_norm == "sphere")
-    q = agent.representation.q
-    scores = play_goals(env, test, goals, agent.features, lambda packed, which: q(packed, Z[which]), seed=s.seed)
+    answer = agent.representation.answers(goal_z(agent.representation, agent.features, goals, s.z_norm == "sphere"))
+    scores = play_goals(env, test, goals, agent.features, answer, seed=s.seed)
     return {"success": scores.success, "distance": float(scores.distance.mean())}
 
 

@@ -59,10 +59,10 @@ def score_policies(mdp: FiniteMDP, pi: Array, r: Array) -> Scores:
 
 def q_tables(representation: Representation, observations: Tensor, Z: Tensor) -> Tensor:
     """(n, S, A) F(s, a, z) . z for every z of Z (n, d) at every packed observation (S, packed)."""
-    S, landmarks = len(observations), representation.landmarks
-    if landmarks is not None:
-        Q = landmarks.tables(representation.own(Z.to(representation.dtype)))
-        return landmarks.look_up(observations, Q)
+    S = len(observations)
+    if representation.landmarks is not None:
+        answer, every = representation.answers(Z), np.repeat(np.arange(len(Z)), S)
+        return answer(observations.repeat(len(Z), 1), every).view(len(Z), S, -1)
     tables = []
     for z in torch.split(Z.to(representation.dtype), max(1, 16_384 // S)):  # bounded memory: n * S rows go through F
         rows = representation.q(observations.repeat(len(z), 1), z.repeat_interleave(S, dim=0))

@@ -172,6 +172,7 @@ def finetune(
     if policy.corrections or policy.tuned is not None:
         raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
     scale, random = policy.reward_scale, torch.Generator().manual_seed(seed)
+    mean = (1 - gamma) * policy.constant  # of the reward asked for: it was taken out of z, and is of the rewards here
     phi: list[Tensor] = []
 
     def remember(rows: Transitions, paid: Array) -> None:
@@ -180,7 +181,7 @@ def finetune(
         bad = np.flatnonzero(~np.isfinite(r))
         if len(bad):
             raise UserError(f"The reward of transition {len(experience) + bad[0]} is {r[bad[0]]}; it must be finite.")
-        experience.add(rows, torch.from_numpy(np.asarray(r, dtype=np.float64) / scale).float())
+        experience.add(rows, torch.from_numpy((np.asarray(r, dtype=np.float64) - mean) / scale).float())
 
     with ExitStack() as stack:
         if not policy.representation.observation_encoder.image:
@@ -225,7 +226,7 @@ def finetune(
                     raise UserError("Fine-tuning diverged. Lower learning_rate.")
                 bar.show(done + 1, f"Bellman error {error:.3g}")
     q.requires_grad_(False)
-    paid = scale * experience.rewards.double().numpy()
+    paid = scale * experience.rewards.double().numpy() + mean
     if not paid.any():
         warnings.warn(
             f"None of the {len(paid):,} rewards seen was other than zero: there was nothing to learn.", stacklevel=3

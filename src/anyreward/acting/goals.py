@@ -17,6 +17,7 @@ from anyreward.errors import UserError
 from anyreward.representation.fb import Representation
 from anyreward.representation.features import FeatureMap
 from anyreward.representation.latent import on_sphere
+from anyreward.rewards.inference import FeatureSample, regions_z
 from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.spaces import leaves, pack_seen, with_final
 from anyreward.worlds.world import World, autoreset_mode, discrete_actions
@@ -66,12 +67,21 @@ def bootstrap(values: Array, share: float = 0.95, draws: int = 2_000, seed: int 
     return float(low), float(high)
 
 
-def goal_z(representation: Representation, features: FeatureMap, goals: Array, sphere: bool) -> Tensor:
+def goal_z(
+    representation: Representation,
+    features: FeatureMap,
+    goals: Array,
+    sphere: bool,
+    sample: FeatureSample | None = None,
+) -> Tensor:
     """(n, d) z of goals (n, k), as the paper has it: B of their features (the mean over actions, where B sees those).
 
-    ``sphere`` brings them to the length that F was trained with, where that is one.
+    Where goals have a size, and a sample of rho is given, they are those regions. ``sphere`` brings them to the length
+    that F was trained with, where that is one.
     """
     rows = torch.as_tensor(np.asarray(goals), dtype=torch.float32)
+    if features.tolerance is not None and sample is not None:
+        return regions_z(rows, sample, features, representation).to(representation.dtype)
     if features.include_action:
         actions = torch.arange(features.actions).repeat(len(rows))[:, None]
         rows = torch.cat([rows.repeat_interleave(features.actions, 0), actions], dim=1)
@@ -136,8 +146,9 @@ def reach_goals(
     goals: int | Array | None,
     seed: int,
     epsilon: float | None,
+    sample: FeatureSample,
 ) -> GoalScores:
-    """See `Agent.reach_goals`; ``sphere`` as in `goal_z`."""
+    """See `Agent.reach_goals`; ``sphere`` and ``sample`` as in `goal_z`."""
     test = goal_test_of(world)
     if not measures(test, features):
         raise UserError(
@@ -154,10 +165,10 @@ def reach_goals(
     goals, width = np.asarray(goals, dtype=np.float64), test.draw(np.random.default_rng(0), 1).shape[1]
     if goals.ndim != 2 or len(goals) == 0 or goals.shape[1] != width:
         raise UserError(f"goals have the shape {goals.shape}; expected (n, {width}), or how many to draw.")
-    Z, q = goal_z(representation, features, goals, sphere), representation.q
+    answer = representation.answers(goal_z(representation, features, goals, sphere, sample))
     env = world.make_vector(together(world, len(goals)), max_episode_steps=test.steps + 1)
     with closing(env) if world.recipe is not None else nullcontext():  # an object stays its owner's to close
-        return play_goals(env, test, goals, features, lambda packed, which: q(packed, Z[which]), epsilon, seed)
+        return play_goals(env, test, goals, features, answer, epsilon, seed)
 
 
 def together(world: World, episodes: int) -> int:

@@ -66,8 +66,8 @@ class Policy:
     """What is known of the reward."""
     judge: Callable[[Policy], Trust]
     """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
-    revise: Callable[[Belief, Array, Array], tuple[Belief, Tensor, float]]
-    """The belief, z and its scale after more rewards (n,) were seen at features (n, k)."""
+    revise: Callable[[Belief, Array, Array], tuple[Belief, Tensor, float, float]]
+    """The belief, z, its scale and ``constant`` after more rewards (n,) were seen at features (n, k)."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
     corrections: tuple[Correction, ...] = ()
@@ -76,6 +76,8 @@ class Policy:
     """q_theta of a fine-tuned answer, which is added to all that."""
     baseline: Baseline | None = None
     """What Q has beside F . z, with a bias and for successor measures from t = 1."""
+    constant: float = 0.0
+    """What the mean of the reward is worth, which was taken out of z where it changes no policy."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -160,7 +162,7 @@ class Policy:
         if self.corrections or self.tuned is not None:
             raise UserError("observe() changes z, which an answer that was refined or tuned does not depend on alone.")
         phi, r = sample_arrays(features, rewards)
-        self.belief, self.z, self.reward_scale = self.revise(self.belief, phi, r)
+        self.belief, self.z, self.reward_scale, self.constant = self.revise(self.belief, phi, r)
         self.target = from_z(self.belief.found.z.numpy(), self.agent, "the rewards observed")
         self.__dict__.pop("trust", None)  # it was that of the z before
 
@@ -175,7 +177,7 @@ class Policy:
         beside = path.with_suffix(".safetensors")
         if self.tuned is not None and beside.exists() and not path.exists():
             raise UserError(f"{beside} exists and belongs to something else; choose another name.")
-        z_R = (self.reward_scale * self.z.double()).tolist()
+        z_R = self.belief.found.z.tolist()
         data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.target), "z_R": z_R}
         files = {}
         if self.tuned is not None:
@@ -195,14 +197,14 @@ class Policy:
         return action_probabilities(preferences, 1.0 if self.clueless else self.epsilon, self.temperature)
 
     def action_values(self, packed: Tensor, features: Tensor) -> Tensor:
-        """(n, A) Q at packed observations and their packed features, in the units of z: preferences and baseline."""
-        q = self.preferences(packed).double()
+        """(n, A) Q at packed observations and their packed features, in the units of z: preferences and all beside."""
+        q = self.preferences(packed).double() + self.constant / self.reward_scale
         return q if self.baseline is None else q + self.baseline(self, packed, features)[:, None] / self.reward_scale
 
     def _values(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, batch = self._packed(observations)
         if self.baseline is None:
-            return single, self.preferences(packed).double()
+            return single, self.preferences(packed).double() + self.constant / self.reward_scale
         nothing = np.zeros(len(packed), dtype=np.int64)
         return single, self.action_values(packed, torch.from_numpy(self.features.of(batch, packed.numpy(), nothing)))
 

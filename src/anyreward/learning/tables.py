@@ -12,6 +12,7 @@ at once, so no gradient step is taken. The steps, in the order of `learn_tables`
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from anyreward.learning.replay import Transitions
 from anyreward.representation.basis import far_points
-from anyreward.representation.landmarks import KnownRows, LandmarkForward, TableBackward
+from anyreward.representation.landmarks import KnownRows, LandmarkForward, TableBackward, mixture
 from anyreward.worlds.spaces import Space, leaves
 
 MOST_CATEGORIES = 20_000
@@ -30,16 +31,24 @@ POINTS = 2_500
 """Such points, at most."""
 ROWS_PER_POINT = 20
 """Transitions that each of them needs."""
+CANDIDATES, KMEANS = 25_000, 5
+"""Rows that points are chosen from, and steps of k-means that spread them evenly."""
 NEIGHBOURS = 8
 """Transitions near a point that tell where an action leads from it."""
 MODEL_ROWS = 200_000
 """Transitions that are searched for these, at most."""
-NUMBER_FEATURES = 256
-"""d where features are numbers."""
-FEWEST_LANDMARKS = 128
-"""Where memory does not hold all, d shrinks before there are fewer landmarks than this."""
+NUMBER_FEATURES = 1_000
+"""d where features are numbers: hats that rewards are seen through."""
+MOST_DIM = 2_000
+"""d, at most."""
+FEW_NUMBERS = 2**24
+"""Numbers in all V_k together up to which they are kept as they are: 64 MB. Above, as the most visited features."""
 BUDGET = 2**27
-"""Numbers in all V_k together, at most: 512 MB."""
+"""Visits kept in all, at most: 512 MB."""
+DROPPED = 0.05
+"""Share of what a policy visits that may be left out."""
+PROBES = 8
+"""Landmarks by which it is found out how many features a policy visits."""
 TIE = 0.1
 """Actions are equally good if one is worse by less than this share of what a step of delay costs."""
 DENSE = 4_000
@@ -50,7 +59,7 @@ def can_list(space: Space) -> bool:
     """Whether the elements of a space can be listed, or covered by points."""
     parts = list(leaves(space))
     if all(leaf.kind != "number" for leaf in parts):
-        return math.prod((leaf.categories or 2) ** leaf.packed for leaf in parts) <= MOST_CATEGORIES
+        return bool(math.prod((leaf.categories or 2) ** leaf.packed for leaf in parts) <= MOST_CATEGORIES)
     return sum(leaf.packed for leaf in parts) <= MOST_NUMBERS and all(leaf.kind == "number" for leaf in parts)
 
 
@@ -67,7 +76,7 @@ class Model:
 
     @property
     def states(self) -> int:
-        """M"""
+        """How many states are known: M."""
         return len(self.following)
 
     def under(self, pi: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,26 +98,41 @@ def learn_tables(
 
     ``dim`` and ``landmarks`` are upper bounds (dim 0: none but memory). Returns figures for the log.
     """
-    model, phi = know_states(F.states, data)
+    learn_states = count_model if F.states.categorical else neighbour_model
+    model, phi = learn_states(F.states, data, F.actions)
     # every feature that a known state has, for each action where B sees it
     by_action = [_with_action(phi, a) for a in range(F.actions)] if include_action else [phi]
-    d, K = table_sizes(F.states, len(torch.unique(torch.cat(by_action), dim=0)), B.known.categorical, dim, landmarks)
+    features = len(torch.unique(torch.cat(by_action), dim=0)) if B.known.categorical else NUMBER_FEATURES
+    d = min(features, MOST_DIM, dim or features)
     fit_backward(B, data, sample, model, by_action, d)
     own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
-    chosen = far_states(F.states, model, K)
-    best = goal_policies(model, goal_rewards(F.states, chosen), gamma)  # (K, M, A)
-    import os
-    if os.environ.get('STAY'):
-        same = (model.share * (model.following == torch.arange(model.states)[:, None, None])).sum(2)  # (M, A)
-        same = same.masked_fill(~model.seen, -1)
-        stay = (same >= same.amax(1, keepdim=True)).double(); stay = stay / stay.sum(1, keepdim=True)
-        best = torch.cat([best, stay[None]]); chosen = torch.cat([chosen, chosen[:1]])
-    V = torch.empty(len(chosen), model.states, own.shape[2], dtype=own.dtype)
-    for k, pi in enumerate(best):
-        paid = own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
-        V[k] = successor_features(model, pi, paid, gamma)
+    mean, d, M = B(data.features[sample]).mean(0), own.shape[2], model.states
+
+    def measures(goals: Tensor) -> Iterator[Tensor]:
+        """(M, d) the successor features of each landmark's policy."""
+        for pi in goal_policies(model, goal_rewards(F.states, goals), gamma):  # (M, A)
+            paid = own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
+            yield successor_features(model, pi, paid, gamma)
+
+    V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
+    K = min(M, landmarks)
+    if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
+        chosen = far_states(F.states, model, min(K, max(1, BUDGET // (2 * M * d))))
+        V = torch.stack(list(measures(chosen)))
+    else:
+        needed = max(entries(V_k * mean) for V_k in measures(far_states(F.states, model, PROBES)))
+        chosen = far_states(F.states, model, max(1, min(K, BUDGET // (M * needed))))
+        n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
+        visits, where = (torch.empty(len(chosen), M, n, dtype=t) for t in (torch.float16, torch.int16))
+        mass = torch.empty(len(chosen), M)
+        for k, V_k in enumerate(measures(chosen)):
+            where[k], visits[k], mass[k] = most_visited(V_k * mean, n)
     F.fill(
         V=V,
+        visits=visits,
+        where=where,
+        mass=mass,
+        mean=mean,
         B=own,
         following=model.following,
         share=(gamma * model.share).to(own),
@@ -118,7 +142,7 @@ def learn_tables(
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
-        "dim": float(own.shape[2]),
+        "dim": float(d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }
 
@@ -127,21 +151,22 @@ def _with_action(phi: Tensor, action: int) -> Tensor:
     return torch.cat([phi[:, :-1], torch.full_like(phi[:, -1:], action)], dim=1)
 
 
-def table_sizes(states: KnownRows, features: int, categorical: bool, dim: int, landmarks: int) -> tuple[int, int]:
-    """d and the number of landmarks: what was asked for at most, what is there, and what memory holds."""
-    d = min(features, dim or features) if categorical else min(dim or NUMBER_FEATURES, NUMBER_FEATURES, len(states))
-    K, M = min(len(states), landmarks), max(len(states), 1)
-    K = min(K, max(FEWEST_LANDMARKS, BUDGET // (M * d)))  # fewer landmarks cost less than fewer dimensions do
-    return max(1, min(d, BUDGET // (M * K))), K
+def entries(visits: Tensor) -> int:
+    """How many entries of discounted visits (M, d) hold nearly all of them, from any state."""
+    largest = visits.sort(1, descending=True).values.cumsum(1)
+    return int((largest < (1 - DROPPED) * largest[:, -1:]).sum(1).max()) + 1
+
+
+def most_visited(visits: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(M, n) where the largest of discounted visits (M, d) are, their shares, and (M,) the sum of all.
+
+    A policy that goes somewhere and stays visits little else than its way and its end.
+    """
+    largest, where = visits.topk(n, dim=1)
+    return where.short(), (largest / largest.sum(1, keepdim=True)).half(), visits.sum(1)
 
 
 # 1. what is known ------------------------------------------------------------------------------------------------
-
-
-def know_states(states: KnownRows, data: Transitions) -> tuple[Model, Tensor]:
-    """List the states that transitions begin in; P between them; and the features (M, packed) that each state has."""
-    actions = int(data.actions.max()) + 1 if len(data.actions) else 1
-    return count_model(states, data, actions) if states.categorical else neighbour_model(states, data, actions)
 
 
 def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Model, Tensor]:
@@ -158,17 +183,9 @@ def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Mod
     pair = before * A + data.actions
     times = torch.bincount(pair, minlength=M * A).double()
     goes_on = ~data.terminated
-    outcome, counts = torch.unique(pair[goes_on] * M + after[goes_on], return_counts=True)
-    pair, after = outcome // M, outcome % M
-    each = torch.bincount(pair, minlength=M * A)  # distinct outcomes of every pair
-    n = max(int(each.max()), 1) if len(each) else 1
-    place = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
-    following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # what is not used points to itself
-    share = torch.zeros(M * A, n, dtype=torch.float64)
-    following[pair, place] = after
-    share[pair, place] = counts / times[pair]
+    model = _merged(pair[goes_on], after[goes_on], 1 / times[pair[goes_on]], (times > 0).view(M, A))
     features = data.features[first][_order(states, data.observations[first])]
-    return Model(following.view(M, A, n), share.view(M, A, n), (times > 0).view(M, A)), features
+    return model, features
 
 
 def _distinct(rows: Tensor, states: KnownRows) -> tuple[Tensor, Tensor]:
@@ -192,11 +209,8 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
     x = data.observations.double()
     scale = x.std(0)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    candidates = torch.linspace(0, len(x) - 1, min(len(x), 10 * POINTS)).long()
-    distinct = torch.unique(data.observations[candidates], dim=0)
-    M = max(1, min(POINTS, len(distinct), n // ROWS_PER_POINT))
-    points, radius = far_points(distinct.double() / scale, M)
-    points = torch.unique((points * scale).float(), dim=0)
+    points, radius = spread_points(x / scale, min(POINTS, max(1, n // ROWS_PER_POINT)))
+    points = (points * scale).float()
     states.know(points, scale)
     M, A = len(states), actions
 
@@ -205,8 +219,9 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
     for action in range(A):
         rows = torch.nonzero(data.actions == action).squeeze(1)
         k = min(NEIGHBOURS, len(rows))
-        if k == 0:
-            following.append(torch.arange(M)[:, None].repeat(1, 1)), share.append(torch.zeros(M, 1))
+        if k == 0:  # never taken: leads nowhere
+            following.append(torch.arange(M)[:, None])
+            share.append(torch.zeros(M, 1))
             seen.append(torch.zeros(M, dtype=torch.bool))
             continue
         found = [torch.cdist(p, unit[rows]).topk(k, largest=False) for p in torch.split(points.double() / scale, 256)]
@@ -217,28 +232,38 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
         following.append(corners.view(M, -1))
         share.append((parts.double() * goes_on[:, None]).view(M, -1))
         seen.append(far[:, 0] <= 2 * radius)
-    model = _merged(following, share, torch.stack(seen, 1))
+    pair = torch.cat([(torch.arange(M) * A + a)[:, None].expand_as(f).flatten() for a, f in enumerate(following)])
+    after, shares = (torch.cat([column.flatten() for column in columns]) for columns in (following, share))
+    model = _merged(pair, after, shares, torch.stack(seen, 1))
     nearest = torch.cat([torch.cdist(p, unit).argmin(1) for p in torch.split(points.double() / scale, 256)])
     return model, data.features[nearest]
 
 
-def _merged(following: list[Tensor], share: list[Tensor], seen: Tensor) -> Model:
-    """The model with equal outcomes of a pair added up."""
+def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
+    """(m, p) points that cover x (n, p) evenly, all different, and how far apart they are: k-means from far points."""
+    x = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
+    points, radius = far_points(x, min(most, len(x)))
+    for _ in range(KMEANS):
+        own = torch.cat([torch.cdist(piece, points).argmin(1) for piece in torch.split(x, 2_048)])
+        count = torch.bincount(own, minlength=len(points))[:, None]
+        mean = torch.zeros_like(points).index_add_(0, own, x) / count.clamp(min=1)
+        points = torch.where(count > 0, mean, points)
+    return torch.unique(points, dim=0), radius
+
+
+def _merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> Model:
+    """The model of outcomes: pairs s A + a, the states they lead to, and their shares (n,); equal ones are added up."""
     M, A = seen.shape
-    pair = torch.cat([(torch.arange(M) * A + a)[:, None].expand_as(f).flatten() for a, f in enumerate(following)])
-    outcome, index = torch.unique(pair * M + torch.cat([f.flatten() for f in following]), return_inverse=True)
-    total = torch.zeros(len(outcome), dtype=torch.float64).index_add_(
-        0, index, torch.cat([s.flatten().double() for s in share])
-    )
+    outcome, index = torch.unique(pair * M + after, return_inverse=True)
+    total = torch.zeros(len(outcome), dtype=torch.float64).index_add_(0, index, share.double())
     pair, after = outcome // M, outcome % M
-    each = torch.bincount(pair, minlength=M * A)
-    n = int(each.max())
-    place = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]
-    to = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)
-    p = torch.zeros(M * A, n, dtype=torch.float64)
-    to[pair, place] = after
-    p[pair, place] = total
-    return Model(to.view(M, A, n), p.view(M, A, n), seen)
+    each = torch.bincount(pair, minlength=M * A)  # outcomes of every pair
+    n = max(int(each.max()), 1)
+    place = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
+    following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # what is not used points to itself
+    shares = torch.zeros(M * A, n, dtype=torch.float64)
+    following[pair, place], shares[pair, place] = after, total
+    return Model(following.view(M, A, n), shares.view(M, A, n), seen)
 
 
 # 2. B -------------------------------------------------------------------------------------------------------------
@@ -250,8 +275,8 @@ def fit_backward(
     """Choose B with E_rho[B B^T] = 1.
 
     Among categories the d smoothest functions on the graph of transitions, which are all functions where d is as large
-    as that. Among numbers, hats around d points: a local basis, so that the projection of a goal has no ripples far
-    away from it.
+    as that. Among numbers, hats around d points: B then is local, as successor measures are, and E[B B^T] nearly one:
+    a reward is seen as its local averages.
     """
     phi = data.features[sample]
     known = B.known
@@ -263,18 +288,16 @@ def fit_backward(
         if d >= len(known):
             B.table = torch.diag(torch.where(rho > 0, 1 / size, torch.zeros_like(size))).float()
             return
-        B.table = smoothest(B, model, by_action, rho, d).float()
+        by_group = d == MOST_DIM  # too many features to tell all apart
+        B.table = (grouped if by_group else smoothest)(B, model, by_action, rho, d).float()
         return
     scale = phi.double().std(0)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    centres, _ = far_points(torch.unique(torch.cat(by_action), dim=0).double() / scale, d)
-    known.know(torch.unique((centres * scale).float(), dim=0), scale)
+    centres, _ = spread_points(phi.double() / scale, d)
+    known.know((centres * scale).float(), scale)
     B.table = torch.eye(len(known))
     hats = B(phi).double()
-    values, vectors = torch.linalg.eigh(hats.T @ hats / len(hats))
-    used = values > 1e-6 * values[-1]
-    inverse = torch.where(used, values.clamp(min=1e-30).rsqrt(), torch.zeros_like(values))
-    B.table = (vectors * inverse @ vectors.T).float()
+    B.table = torch.diag(hats.mean(0).clamp(min=1e-9).rsqrt()).float()
 
 
 def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
@@ -283,20 +306,35 @@ def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tens
     feature = torch.stack([B.known.locate(rows)[0].squeeze(1) for rows in by_action], 1)  # (M, 1 or A)
     here = feature.expand(M, A)[:, :, None].expand_as(model.following)
     there = feature[:, :1][model.following].squeeze(3)
-    mass = rho.clamp(min=1e-12)
-    flow = torch.zeros(n * n, dtype=torch.float64) if n <= DENSE else None
-    weight = (model.share / A) * mass[here]
-    if flow is None:
-        raise NotImplementedError
-    flow.index_add_(0, (here * n + there).flatten(), weight.flatten())
-    W = flow.view(n, n)
+    weight = (model.share / A) * rho.clamp(min=1e-12)[here]
+    W = torch.zeros(n * n, dtype=torch.float64).index_add_(0, (here * n + there).flatten(), weight.flatten()).view(n, n)
     W = (W + W.T) / 2
     degree = W.sum(1).clamp(min=1e-12)
     root = degree.rsqrt()
     _, vectors = torch.linalg.eigh(root[:, None] * W * root)
     raw = root[:, None] * vectors.flip(1)[:, :d]
     gram = raw.T @ (rho[:, None] * raw)
-    return raw @ torch.linalg.inv(torch.linalg.cholesky(gram)).T
+    white: Tensor = raw @ torch.linalg.inv(torch.linalg.cholesky(gram)).T
+    return white
+
+
+def grouped(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
+    """(n, d) the features in d groups, each of what is nearest in steps to one of d states: one in its own group."""
+    group = torch.full((model.states,), -1)
+    edge = torch.linspace(0, model.states - 1, d // len(by_action)).long()
+    group[edge] = torch.arange(len(edge))
+    while len(edge):
+        after = model.following[edge].flatten(1)  # (m, A n)
+        new = (model.share[edge].flatten(1) > 0) & (group[after] < 0)
+        group[after[new]] = group[edge][:, None].expand_as(after)[new]
+        edge = torch.unique(after[new])
+    group = torch.where(group < 0, 0, group)
+    n = int(group.max()) + 1
+    table = torch.zeros(len(B.known), n * len(by_action), dtype=torch.float64)
+    for a, rows in enumerate(by_action):
+        table[B.known.locate(rows)[0].squeeze(1), group + a * n] = 1.0
+    scaled: Tensor = table * (rho @ table).clamp(min=1e-12).rsqrt()
+    return scaled
 
 
 # 3. landmarks -----------------------------------------------------------------------------------------------------
@@ -323,34 +361,40 @@ def steps_from(model: Model, start: int) -> Tensor:
     edge, reached = torch.tensor([start]), 0
     while len(edge):
         steps[edge] = reached
-        after = model.following[edge][model.share[edge] > 0].unique()
+        after = torch.unique(model.following[edge][model.share[edge] > 0])
         edge, reached = after[steps[after] == model.states], reached + 1
     return steps
 
 
 def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
-    """(M, K) what each landmark's policy is for: one at the landmark; among numbers a hill, as wide as they lie apart."""
+    """(M, K) what landmarks' policies are for: one at the landmark; among numbers a hill as wide as they lie apart."""
     M = len(states)
     if states.categorical:
         return torch.zeros(M, len(chosen)).index_put_((chosen, torch.arange(len(chosen))), torch.ones(()))
     points = states.rows.double() / states.scale
-    apart = torch.cdist(points[chosen], points[chosen]).fill_diagonal_(torch.inf).amin(1).median() if len(chosen) > 1 else torch.ones(())
-    return torch.exp(-torch.cdist(points, points[chosen]).square() / (2 * (apart / 2) ** 2)).float()
+    apart = (
+        torch.cdist(points[chosen], points[chosen]).fill_diagonal_(torch.inf).amin(1).median()
+        if len(chosen) > 1
+        else torch.ones(())
+    )
+    hills: Tensor = torch.exp(-torch.cdist(points, points[chosen]).square() / (2 * (apart / 2) ** 2)).float()
+    return hills
 
 
 @torch.no_grad()
 def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
-    """(K, M, A) the best policies for rewards (M, K) on states, by value iteration: all best actions are equally likely.
+    """(K, M, A) the best policies for rewards (M, K) on states, by value iteration; best actions are equally likely.
 
     So every shortest way to a landmark is taken, and more states lie on the way to one. It ends when no action has
     changed for some sweeps, and values have reached all states that they can reach.
     """
-    share = (gamma * model.share).to(paid)
+    M, A, n = model.following.shape
+    following, share = model.following.view(M * A, n), (gamma * model.share).to(paid).view(M * A, n)
     blocked = torch.where(model.seen, 0.0, -torch.inf).to(paid)[..., None]
     blocked = torch.where(model.seen.any(1)[:, None, None], blocked, torch.zeros_like(blocked))
     V, actions, same = paid.clone(), None, 0
     for sweep in range(1, math.ceil(20 / (1 - gamma)) + 1):
-        ahead = (V[model.following] * share[..., None]).sum(2) + blocked  # (M, A, K)
+        ahead = mixture(V, following, share).view(M, A, -1) + blocked  # (M, A, K)
         V = paid + ahead.amax(1)
         if sweep % least == 0:
             now = ahead >= (1 - TIE * (1 - gamma)) * ahead.amax(1, keepdim=True)  # (M, A, K)
@@ -371,16 +415,27 @@ def successor_features(model: Model, pi: Tensor, paid: Tensor, gamma: float) -> 
     """(M, d) V with V = B + gamma P_pi V, for the policy pi (M, A) and B (M, d) of what it does."""
     following, share = model.under(pi)  # (M, A n)
     share = (gamma * share).to(paid)
-    M = model.states
+    M, here = model.states, torch.arange(model.states)[:, None]
     if M <= DENSE:
         system = torch.eye(M, dtype=paid.dtype)
-        system.view(-1).index_add_(0, (torch.arange(M)[:, None] * M + following).flatten(), -share.flatten())
-        return torch.linalg.solve(system, paid)
-    V = paid
-    for _ in range(math.ceil(10 / (1 - gamma))):
-        new = paid + torch.einsum("mn,mnd->md", share, V[following])
-        if float((new - V).abs().max()) <= 1e-5 * float(new.abs().max()):
+        system.view(-1).index_add_(0, (here * M + following).flatten(), -share.flatten())
+        solved: Tensor = torch.linalg.solve(system, paid)
+        return solved
+    # states whose successors are all known come next: where each step leads nearer to the landmark, all get their turn
+    own = (share * (following == here)).sum(1)
+    share = torch.where(following == here, 0.0, share)
+    V, known = torch.zeros_like(paid), torch.zeros(M, dtype=torch.bool)
+    while True:
+        rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
+        if len(rows) == 0:
             break
-        V = new
-    return new
-
+        V[rows] = (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+        known[rows] = True
+    rows = torch.nonzero(~known).squeeze(1)  # the others lead back to each other
+    for _ in range(math.ceil(10 / (1 - gamma)) if len(rows) else 0):
+        new = (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+        change = float((new - V[rows]).abs().max())
+        V[rows] = new
+        if change <= 1e-5 * float(new.abs().max()):
+            break
+    return V

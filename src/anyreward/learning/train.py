@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from anyreward.learning.goal_dqn import GoalBatch, Goals, draw_goals, goal_updat
 from anyreward.learning.machine import compiler, open_device
 from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.tables import learn_tables
+from anyreward.learning.tables import POINTS, learn_tables
 from anyreward.learning.update import (
     Batch,
     KnownMoments,
@@ -37,6 +38,9 @@ REFILL = 50
 """Cycles' worth of transitions collected anew where a run goes on without its replay."""
 MOST_AT_ONCE = 1_000
 """Transitions collected before they enter the replay: images take memory while they wait."""
+
+PER_PAIR = 20
+"""Transitions for each known state and action that a run collects for tables, at least."""
 
 IMAGES_AT_ONCE = 2
 """Minibatches of images drawn together: more would take longer, for memory that is new to the program is slow."""
@@ -169,7 +173,10 @@ def learn(
     done = learning.done
     at_once = s.updates_per_cycle if replay.frames is None else IMAGES_AT_ONCE
     while done < s.updates:
-        collect(s.steps_per_cycle, s.exploration if course or learning.known else 1.0)
+        steps = s.steps_per_cycle
+        if course is None:  # more where there are more states to learn about
+            steps = max(steps, math.ceil(transitions_needed(representation, replay) * s.updates_per_cycle / s.updates))
+        collect(steps, s.exploration if course or learning.known else 1.0)
         end = min(done + s.updates_per_cycle, s.updates)
         if course is None:
             done = learning.done = end
@@ -233,6 +240,18 @@ def goal_course(
     )
 
 
+def transitions_needed(representation: Representation, replay: Replay) -> int:
+    """Transitions that tables should be filled from, as far as is known: some for each state and action."""
+    encoder = representation.observation_encoder
+    if not encoder.categorical:
+        states = POINTS
+    elif len(replay) == 0:
+        states = 1
+    else:
+        states = int((torch.bincount(encoder.codes(replay.transitions.observations)) > 0).sum())
+    return PER_PAIR * states * representation.actions
+
+
 def fill_tables(
     representation: Representation, replay: Replay, s: Settings, learning: Learning, now: bool = True
 ) -> dict[str, Tensor]:
@@ -242,9 +261,7 @@ def fill_tables(
         return learning.figures
     if now or replay.added >= 2 * learning.known:
         sample = replay.sample(s.feature_sample, s.seed, every=representation.feature_encoder.categorical)
-        figures = learn_tables(
-            F, B, replay.transitions, sample, s.gamma, s.dim, s.landmarks, s.features_include_action
-        )
+        figures = learn_tables(F, B, replay.transitions, sample, s.gamma, s.dim, s.landmarks, s.features_include_action)
         learning.figures = {name: torch.tensor(value) for name, value in figures.items()}
         learning.known = replay.added
     return learning.figures

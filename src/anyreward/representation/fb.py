@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,12 +127,24 @@ class Representation:
 
     def q(self, observations: Tensor, z: Tensor) -> Tensor:
         """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all."""
+        if self.landmarks is not None:
+            return self.landmarks.q(observations, self.own(z).to(self.dtype))
         if z.ndim == 1:
             return self._q_of_one(observations.to(self.device), z.to(self.device)).cpu()
         if self.of_goals:
             return self._q_of_goals(observations.to(self.device), z.to(self.device)).cpu()
         F = self.forward_map(observations, z)
         return torch.bmm(F, z.to(F.device).unsqueeze(2)).squeeze(2).cpu()
+
+    def answers(self, Z: Tensor) -> Callable[[Tensor, Array], Tensor]:
+        """Q as a function of packed observations (n, packed) and which of Z (m, d) each is for (n,): (n, A).
+
+        For many steps with the same z: whatever depends on z alone is computed once.
+        """
+        if self.landmarks is None:
+            return lambda observations, which: self.q(observations, Z[which])
+        Q, landmarks = self.landmarks.tables(self.own(Z).to(self.dtype)), self.landmarks
+        return lambda observations, which: landmarks.look_up(observations, Q, torch.as_tensor(which))
 
     @torch.no_grad()
     def _q_of_goals(self, observations: Tensor, z: Tensor) -> Tensor:
@@ -141,8 +154,6 @@ class Representation:
     @torch.no_grad()
     def _q_of_one(self, observations: Tensor, z: Tensor) -> Tensor:
         encoder, index = self.observation_encoder, None
-        if self.landmarks is not None:
-            return self.landmarks.q(observations, self.own(z).to(self.dtype))
         if encoder.categorical:
             observations, index = encoder.distinct(observations)  # few, often
         x, z = encoder.compact(observations), self.own(z)  # F' . z' = F . z

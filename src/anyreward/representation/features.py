@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
+from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import Space, leaves, pack, same_kind, seen_space
 from anyreward.worlds.world import discrete_actions
 
@@ -32,6 +33,14 @@ class FeatureMap:
     function_width: int = 0
     names: tuple[str, ...] | None = None
     table: Array | None = None
+    tolerance: Tolerance | None = None
+    """How far from a goal still counts as the goal, where the world says so and F is a table: goals have that size."""
+
+    def reached(self, rows: Array, goals: Array) -> Array:
+        """(n, m) whether packed features (n, packed) count as the goals (m, packed): equal, or within the tolerance."""
+        if self.tolerance is None:
+            return np.asarray((rows[:, None] == goals).all(2))
+        return np.stack([self.tolerance(rows, goal) for goal in goals], axis=1)
 
     @property
     def state_space(self) -> Space:

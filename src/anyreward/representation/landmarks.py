@@ -97,6 +97,11 @@ def _interpolate(x: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return index, share / share.sum(1, keepdim=True)
 
 
+def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without a copy of all these rows."""
+    return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
+
+
 class TableBackward(GrowingModule):
     """B(g): a row of numbers for each known feature, interpolated between them where features are numbers."""
 
@@ -112,14 +117,22 @@ class TableBackward(GrowingModule):
         if len(self.known) == 0:
             return self.table.new_zeros(len(rows), self.table.shape[1])
         index, share = self.known.locate(rows)
-        return torch.einsum("nk,nkd->nd", share.to(self.table), self.table[index])
+        return mixture(self.table, index, share)
 
 
 class LandmarkForward(GrowingModule):
     """F(s, a, z) with a table for each landmark."""
 
     V: Tensor
-    """(K, M, d) successor features of the landmarks' policies at the known states"""
+    """(K, M, d) successor features of the landmarks' policies at the known states; empty where visits are kept"""
+    visits: Tensor
+    """(K, M, n) float16: shares of the features that a policy visits most, discounted, in all that it visits"""
+    where: Tensor
+    """(K, M, n) int16: which features these are"""
+    mass: Tensor
+    """(K, M) discounted visits in all: 1 / (1 - gamma) where episodes do not end"""
+    mean: Tensor
+    """(d,) E_rho[B]"""
     B: Tensor
     """(M, A, d) B(phi(s, a)), or (M, 1, d) where B does not see the action"""
     following: Tensor
@@ -134,8 +147,12 @@ class LandmarkForward(GrowingModule):
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
         self.actions = actions
-        self.register_buffer("V", torch.zeros(0, 0, 0))
+        self.register_buffer("visits", torch.zeros(0, 0, 0, dtype=torch.float16))
+        self.register_buffer("where", torch.zeros(0, 0, 0, dtype=torch.int16))
+        self.register_buffer("mass", torch.zeros(0, 0))
+        self.register_buffer("mean", torch.zeros(0))
         self.register_buffer("B", torch.zeros(0, 1, 0))
+        self.register_buffer("V", torch.zeros(0, 0, 0))
         self.register_buffer("following", torch.zeros(0, actions, 1, dtype=torch.int64))
         self.register_buffer("share", torch.zeros(0, actions, 1))
         self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
@@ -151,27 +168,53 @@ class LandmarkForward(GrowingModule):
 
     def values(self, Z: Tensor) -> Tensor:
         """(n, K, M) V_k(s) . z: what each landmark's policy earns from each known state, for rewards Z (n, d)."""
-        K, M, d = self.V.shape
-        return (Z.to(self.V) @ self.V.view(K * M, d).T).view(len(Z), K, M)
+        Z = Z.to(self.B)
+        if len(self.V):
+            K, M, d = self.V.shape
+            return (Z @ self.V.view(K * M, d).T).view(len(Z), K, M)
+        paid = self._paid(Z).T  # (d, n)
+        found = [
+            mixture(paid, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.states))
+            for where, visits in zip(self._pieces(self.where), self._pieces(self.visits), strict=True)
+        ]
+        return torch.cat(found, 1) * self.mass
+
+    def _paid(self, Z: Tensor) -> Tensor:
+        """(n, d) the mean reward that z (n, d) stands for around each feature."""
+        return torch.where(self.mean > 0, Z / self.mean.clamp(min=1e-30), torch.zeros_like(Z))
+
+    def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Tables of visits in pieces that are unpacked together."""
+        return torch.split(x, max(1, 2**23 // max(x[0].numel(), 1)))
+
+    def leading_rows(self, z: Tensor) -> Tensor:
+        """(M, d) V_k(s) of the landmark that leads from each known state for a reward z (d,)."""
+        leads, here = self.values(z[None])[0].argmax(0), torch.arange(len(self.states))
+        if len(self.V):
+            return self.V[leads, here]
+        visits = self.visits[leads, here].to(self.B) * self.mass[leads, here][:, None]  # (M, n)
+        where = self.where[leads, here].long()
+        return torch.zeros(len(here), len(z)).to(self.B).scatter_(1, where, visits / self.mean[where])
 
     @torch.no_grad()
     def tables(self, Z: Tensor) -> Tensor:
         """(n, M, A) Q at the known states for rewards Z (n, d): the best landmark from wherever an action leads."""
-        K, M, _ = self.V.shape
+        K, M = len(self.landmarks), len(self.states)
         at_once = max(1, TABLE_AT_ONCE // max(K * M, self.share.numel(), 1))
-        return torch.cat([self._tables(z) for z in torch.split(Z.to(self.V), at_once)])
+        return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
 
     def _tables(self, Z: Tensor) -> Tensor:
         best = self.values(Z).amax(1)  # (n, M)
-        ahead = (best[:, self.following] * self.share).sum(3)  # (n, M, A)
-        Q = torch.einsum("mad,nd->nma", self.B, Z) + ahead
+        n = self.share.shape[2]
+        ahead = mixture(best.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
+        Q = torch.einsum("mad,nd->nma", self.B, Z) + ahead.T.view(len(Z), -1, self.actions)
         worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
         worst = worst.where(worst < torch.inf, 0.0)
         return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))  # never better than what is known
 
     def table(self, z: Tensor) -> Tensor:
         """(M, A) Q at the known states for one reward z (d,), remembered for the next call."""
-        key = z.to(self.V).numpy().tobytes()
+        key = z.to(self.B).numpy().tobytes()
         if key not in self._answers:
             if len(self._answers) >= REMEMBERED:
                 del self._answers[next(iter(self._answers))]
@@ -179,28 +222,32 @@ class LandmarkForward(GrowingModule):
         return self._answers[key]
 
     def q(self, rows: Tensor, z: Tensor) -> Tensor:
-        """(n, A) Q at packed observations (n, packed) for one z (d,)."""
-        return self.look_up(rows, self.table(z)[None])[0]
+        """(n, A) Q at packed observations (n, packed), for one z (d,) or one each (n, d)."""
+        if z.ndim == 1:
+            return self.look_up(rows, self.table(z)[None])
+        distinct, which = torch.unique(z, dim=0, return_inverse=True)
+        return self.look_up(rows, self.tables(distinct), which)
 
-    def look_up(self, rows: Tensor, Q: Tensor) -> Tensor:
-        """(m, n, A) of tables Q (m, M, A) at packed observations (n, packed)."""
+    def look_up(self, rows: Tensor, Q: Tensor, which: Tensor | None = None) -> Tensor:
+        """(n, A) of tables Q (m, M, A) at packed observations (n, packed), each from its own (``which``, (n,))."""
         if len(self.states) == 0:
-            return torch.zeros(len(Q), len(rows), self.actions)
-        index, share = self.states.locate(rows)
-        return (Q[:, index] * share[..., None].to(Q)).sum(2)
+            return torch.zeros(len(rows), self.actions)
+        index, share = self.states.locate(rows)  # (n, corners)
+        found = Q[0, index] if which is None else Q[which[:, None], index]  # (n, corners, A)
+        return (found * share[..., None].to(Q)).sum(1)
 
     @torch.no_grad()
     def forward(self, rows: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), at packed observations (n, packed) for z (n, d)."""
         index, share = self.states.locate(rows)
-        F = torch.zeros(len(rows), self.actions, self.V.shape[2], dtype=self.V.dtype)
+        F = torch.zeros(len(rows), self.actions, z.shape[1], dtype=self.B.dtype)
         distinct, which = torch.unique(z, dim=0, return_inverse=True)
         for i, one in enumerate(distinct):
             mine = which == i
-            leads = self.values(one[None])[0].argmax(0)  # (M,) the landmark that leads from each known state
-            V = self.V[leads, torch.arange(len(leads))]  # (M, d)
+            V = self.leading_rows(one)
             known, where = torch.unique(index[mine], return_inverse=True)
-            at = self.B[known] + torch.einsum("man,mand->mad", self.share[known], V[self.following[known]])
+            following, likely = self.following[known].flatten(0, 1), self.share[known].flatten(0, 1)
+            at = self.B[known] + mixture(V, following, likely).view(len(known), self.actions, -1)  # (m, A, d)
             F[mine] = torch.einsum("nk,nkad->nad", share[mine].to(at), at[where])
         return F
 
@@ -211,6 +258,6 @@ class LandmarkForward(GrowingModule):
         The second result is the gap to the second best landmark.
         """
         index, share = self.states.locate(rows)
-        values = torch.einsum("knc,nc->nk", self.values(z[None])[0][:, index], share.to(self.V))  # (n, K)
+        values = torch.einsum("knc,nc->nk", self.values(z[None])[0][:, index], share.to(self.B))  # (n, K)
         best = values.topk(min(2, values.shape[1]), dim=1)
         return best.indices[:, 0], best.values[:, 0] - best.values[:, -1]

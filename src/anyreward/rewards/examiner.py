@@ -20,6 +20,7 @@ from anyreward.representation.features import FeatureMap
 from anyreward.rewards.inference import (
     FeatureSample,
     Inferred,
+    goals_are_points,
     known_size,
     reward_values,
     settled,
@@ -81,6 +82,10 @@ class Examiner:
     def _categorical(self) -> bool:
         return self.representation.feature_encoder.categorical
 
+    @property
+    def _points(self) -> bool:
+        return goals_are_points(self.features, self.representation)
+
     def trust(
         self,
         target: Reward,
@@ -98,7 +103,7 @@ class Examiner:
         """
         share = found.explained
         target = settled(target, self.sample, self.features, self.representation)
-        points = [term for _, term in target.terms if isinstance(term, Goal)] if not self._categorical else []
+        points = [term for _, term in target.terms if isinstance(term, Goal)] if self._points else []
         values = None if points else self._values(target, self.sample.rows)
         if values is not None and not any(isinstance(term, TaskVector) for _, term in target.terms):
             share = represented(values, self.sample)
@@ -141,10 +146,10 @@ class Examiner:
         """(n,) the reward of the held-out transitions; a goal among numbers pays around it, with its unit of mass."""
         assert self.held_out is not None
         rows = self.held_out.features
-        spread = [(w, term) for w, term in target.terms if self._categorical or not isinstance(term, Goal)]
+        spread = [(w, term) for w, term in target.terms if not self._points or not isinstance(term, Goal)]
         values = self._values(Reward(tuple(spread)), rows)
         for weight, term in target.terms:
-            if not self._categorical and isinstance(term, Goal):
+            if self._points and isinstance(term, Goal):
                 size = rows.std(0).clamp(min=1e-6)
                 places = torch.from_numpy(goal_rows(term, self.features, self.representation))
                 near = torch.cdist(places / size, rows / size).amin(0).topk(AROUND_GOAL, largest=False).indices

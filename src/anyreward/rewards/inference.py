@@ -132,8 +132,8 @@ def reward_values(
         if isinstance(term, Function):
             values += weight * term(readable, features.column_names)
         elif isinstance(term, Goal):
-            here = sum((rows.numpy() == row).all(1) for row in goal_rows(term, features, representation))
-            if len(rows) and not representation.feature_encoder.categorical and not np.any(here):
+            here = features.reached(rows.numpy(), goal_rows(term, features, representation)).sum(1)
+            if len(rows) and goals_are_points(features, representation) and not np.any(here):
                 raise UserError(
                     f"{term} is a single point among numbers, where no reward is ever seen. To fine-tune or to count, "
                     "give it a size: anyreward.reward('hypot(x - 0.2, y - 0.5) < 0.05')."
@@ -144,6 +144,11 @@ def reward_values(
             z = infer(Reward(((weight, term),)), sample, features, representation, quiet=True).z
             values += (B @ linear_reward(z, sample)).numpy()
     return values
+
+
+def goals_are_points(features: FeatureMap, representation: Representation) -> bool:
+    """Whether a goal is a single point among numbers, which has no values anywhere else."""
+    return not representation.feature_encoder.categorical and features.tolerance is None
 
 
 def settled(target: Reward, sample: FeatureSample, features: FeatureMap, representation: Representation) -> Reward:
@@ -328,11 +333,25 @@ def _no_moments(dim: int) -> Moments:
 def _goal_z(
     term: Goal, sample: FeatureSample, features: FeatureMap, representation: Representation, quiet: bool
 ) -> Tensor:
-    """(d,) B of a goal, times its frequency where features are categories."""
+    """(d,) B of a goal, times its frequency where features are categories; where a goal has a size, E_rho[B; there]."""
     rows = torch.from_numpy(goal_rows(term, features, representation))
+    if features.tolerance is not None:
+        check_visited(term, rows, sample, representation, quiet)
+        return regions_z(rows, sample, features, representation).sum(0)
     B = representation.backward_map(rows).double()
     mass = check_visited(term, rows, sample, representation, quiet)
     return B.mean(0) if mass is None else mass @ B
+
+
+def regions_z(goals: Tensor, sample: FeatureSample, features: FeatureMap, representation: Representation) -> Tensor:
+    """(m, d) E_rho[B; within the tolerance of a goal] for goals (m, packed); where nothing was seen, one row's."""
+    z = []
+    for piece in torch.split(goals, 256):
+        inside = torch.from_numpy(features.reached(sample.rows.numpy(), piece.numpy())).double()  # (n, m)
+        inside *= sample.weights[:, None]
+        alone = representation.backward_map(piece).double() * sample.weights.min()
+        z.append(torch.where(inside.any(0)[:, None], inside.T @ sample.B, alone))
+    return torch.cat(z)
 
 
 def check_visited(

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far from a goal still counts as the goal."""
+
+    shape: Literal["box", "ball"]
+    """box: no number may be off by more than the size; ball: the distance in a straight line must be below it"""
+    size: float
+
+    def __call__(self, achieved: Array, goals: Array) -> Array:
+        """(n,) whether what is achieved (n, k) counts as the goal (n, k)."""
+        apart = np.asarray(achieved) - goals
+        if self.shape == "box":
+            return np.asarray(np.abs(apart).max(-1) <= self.size)
+        return np.asarray(np.linalg.norm(apart, axis=-1) < self.size)
 
 
 @dataclass(frozen=True)
@@ -30,11 +46,11 @@ class GoalTest:
     """(n, k) all goals, where they are a list"""
 
 
-def within(box: float) -> Callable[[Array, Array], Array]:
+def within(box: float) -> Tolerance:
     """Reached when no number is off by more than this."""
-    return lambda achieved, goals: np.asarray(np.abs(achieved - goals).max(1) <= box)
+    return Tolerance("box", box)
 
 
-def nearer_than(distance: float) -> Callable[[Array, Array], Array]:
+def nearer_than(distance: float) -> Tolerance:
     """Reached when closer than this in a straight line."""
-    return lambda achieved, goals: np.asarray(np.linalg.norm(achieved - goals, axis=1) < distance)
+    return Tolerance("ball", distance)
