@@ -306,7 +306,7 @@ class Agent:
         return new, *self._task(new.found.z)
 
     def _trust(self, policy: Policy) -> Trust:
-        plain = not policy.corrections and policy.tuned is None
+        plain = not policy.corrections and policy.tuned is None and self.representation.landmarks is None
         temperature = self.settings.temperature if plain else 0.0  # corrected Q are those of the greedy policy
         return self._examiner.trust(
             policy.target,

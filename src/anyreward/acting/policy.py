@@ -129,6 +129,23 @@ class Policy:
         value = self.reward_scale * (self._pi(q) * q).sum(1).numpy()
         return np.asarray(value[0] if single else value)
 
+    def landmark(self, observations: Any) -> tuple[Array, Array]:
+        """Explain an answer of landmarks: where it heads for from each observation, and by how much that is best.
+
+        The landmark is a state, (n, k) as rewards see it, whose policy earns most from there; the second result (n,) is
+        how much more than the second best landmark's, in units of the reward. Of one observation (k,) and ().
+        """
+        landmarks = self.representation.landmarks
+        if landmarks is None or self.corrections or self.tuned is not None:
+            raise UserError("Only a plain answer of an agent with landmarks can be explained by them.")
+        single, packed, _ = self._packed(observations)
+        which, ahead = landmarks.leading(packed, self.representation.own(self.z))
+        places = landmarks.states.rows[landmarks.landmarks[which]].numpy()
+        if self.features.kind == "observation" and not self.features.include_action:
+            places = self.features.readable(places)
+        gaps = self.reward_scale * ahead.double().numpy()
+        return (places[0], gaps[0]) if single else (places, gaps)
+
     def probabilities(self, observations: Any) -> Array:
         """pi(a|s): (n, A) for a batch, (A,) for one observation."""
         single, preferences = self._preferences(observations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -70,20 +71,33 @@ def answer(agent: Agent, maze: Maze, tasks: list[Task], figure: Path | None, con
         table.add_row(task.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, verdict)
         start = task.start[1] * maze.width + task.start[0]
         episode = rollout(policy, env, max_steps=50, options={"cell": start})[0]
+        heads, title = _heads(policy, start), f"{task.name}\n{scores.value[0]:.1f} of at most {scores.optimal[0]:.1f}"
+        if heads:
+            (x, y), gap = heads
+            title += f"\nheads for ({x:g}, {y:g}), ahead by {gap:.2g}"
         panels.append(
             MazePanel(
-                title=f"{task.name}\n{scores.value[0]:.1f} of at most {scores.optimal[0]:.1f}",
+                title=title,
                 value=policy.value(maze.free),
                 actions=policy.act(maze.free),
                 path=maze.coordinates[np.asarray(episode.observations)],
                 goals=_cells(agent, maze, task.reward, sign=1),
                 forbidden=_cells(agent, maze, task.reward, sign=-1),
+                landmarks=[(int(heads[0][0]), int(heads[0][1]))] if heads else [],
             )
         )
     console.print(table)
     if figure is not None:
         draw_maze_panels(maze, panels, figure)
         console.print(f"Picture: {figure}")
+
+
+def _heads(policy: Policy, start: int) -> tuple[np.ndarray[Any, Any], float] | None:
+    """The (x, y) of the landmark that leads from a cell, and its lead; None where none explains the answer."""
+    if policy.representation.landmarks is None or policy.corrections or policy.tuned is not None or policy.clueless:
+        return None
+    place, gap = policy.landmark(start)
+    return place, float(gap)
 
 
 def _cells(agent: Agent, maze: Maze, target: Reward, sign: int) -> list[tuple[int, int]]:

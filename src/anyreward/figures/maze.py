@@ -37,6 +37,8 @@ class MazePanel:
     """(steps, 2) the (x, y) of a trajectory"""
     goals: Sequence[tuple[int, int]] = ()
     forbidden: Sequence[tuple[int, int]] = ()
+    landmarks: Sequence[tuple[int, int]] = ()
+    """those that the trajectory heads for"""
 
 
 def pyplot() -> Any:
@@ -69,7 +71,7 @@ def finish(figure: Any, path: Path, heading: str = "", columns: int | None = Non
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries[label] = handle
     if entries:
-        columns = columns or (5 if figure.get_figwidth() > 6 else 3)
+        columns = columns or (6 if figure.get_figwidth() > 6 else 3)
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
     if path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UserError(f"Figures are written as .png, .pdf or .svg; {path.name} ends in none of these.")
@@ -109,6 +111,17 @@ def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) 
             edgecolor="black",
             zorder=6,
             label="cost",
+        )
+    if panel.landmarks:
+        axis.scatter(
+            *np.array(panel.landmarks).T,
+            s=260,
+            marker="o",
+            facecolor="none",
+            edgecolor="#cc79a7",
+            linewidth=2.2,
+            zorder=7,
+            label="landmark that leads",
         )
     axis.set(title=wrapped(panel.title), xlabel="x", ylabel="y")
     axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))

@@ -110,18 +110,27 @@ def learn_tables(
 
     def measures(goals: Tensor) -> Iterator[Tensor]:
         """(M, d) the successor features of each landmark's policy."""
-        for pi in goal_policies(model, goal_rewards(F.states, goals), gamma):  # (M, A)
+        paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
+        if include_action:  # a landmark is a state with an action taken there: K landmarks are K / A states
+            paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
+        for pi in goal_policies(model, paid, gamma):  # (M, A)
             paid = own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
             yield successor_features(model, pi, paid, gamma)
 
     V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
-    K = min(M, landmarks)
+    each = F.actions if include_action else 1
+    K = min(M * each, landmarks)
+
+    def choose(most: int) -> Tensor:
+        """(K,) landmarks: well-spread states, as often as there are actions where a landmark has one."""
+        return far_states(F.states, model, max(1, most // each)).repeat_interleave(each)
+
     if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
-        chosen = far_states(F.states, model, min(K, max(1, BUDGET // (2 * M * d))))
+        chosen = choose(min(K, BUDGET // (2 * M * d)))
         V = torch.stack(list(measures(chosen)))
     else:
-        needed = max(entries(V_k * mean) for V_k in measures(far_states(F.states, model, PROBES)))
-        chosen = far_states(F.states, model, max(1, min(K, BUDGET // (M * needed))))
+        needed = max(entries(V_k * mean) for V_k in measures(choose(PROBES)))
+        chosen = choose(min(K, BUDGET // (M * needed)))
         n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
         visits, where = (torch.empty(len(chosen), M, n, dtype=t) for t in (torch.float16, torch.int16))
         mass = torch.empty(len(chosen), M)
@@ -347,7 +356,8 @@ def far_states(states: KnownRows, model: Model, K: int) -> Tensor:
         return torch.arange(M)
     if not states.categorical:
         points, _ = far_points(states.rows.double() / states.scale, K)
-        return torch.unique(torch.cdist(points, states.rows.double() / states.scale).argmin(1))
+        nearest: Tensor = torch.unique(torch.cdist(points, states.rows.double() / states.scale).argmin(1))
+        return nearest
     chosen, nearest = [0], steps_from(model, 0)
     while len(chosen) < K:
         chosen.append(int(nearest.argmax()))
@@ -383,7 +393,7 @@ def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
 
 @torch.no_grad()
 def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
-    """(K, M, A) the best policies for rewards (M, K) on states, by value iteration; best actions are equally likely.
+    """(K, M, A) the best policies for rewards (M, 1 or A, K), by value iteration; best actions are equally likely.
 
     So every shortest way to a landmark is taken, and more states lie on the way to one. It ends when no action has
     changed for some sweeps, and values have reached all states that they can reach.
@@ -392,12 +402,13 @@ def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> 
     following, share = model.following.view(M * A, n), (gamma * model.share).to(paid).view(M * A, n)
     blocked = torch.where(model.seen, 0.0, -torch.inf).to(paid)[..., None]
     blocked = torch.where(model.seen.any(1)[:, None, None], blocked, torch.zeros_like(blocked))
-    V, actions, same = paid.clone(), None, 0
+    V, actions, same = paid.amax(1), None, 0
     for sweep in range(1, math.ceil(20 / (1 - gamma)) + 1):
         ahead = mixture(V, following, share).view(M, A, -1) + blocked  # (M, A, K)
-        V = paid + ahead.amax(1)
+        Q = paid + ahead
+        V = Q.amax(1)
         if sweep % least == 0:
-            now = ahead >= (1 - TIE * (1 - gamma)) * ahead.amax(1, keepdim=True)  # (M, A, K)
+            now = V[:, None] - TIE * (1 - gamma) * ahead.amax(1, keepdim=True) <= Q  # (M, A, K)
             same = same + 1 if actions is not None and torch.equal(now, actions) else 0
             actions = now
             if same == 2:

@@ -40,7 +40,9 @@ MOST_AT_ONCE = 1_000
 """Transitions collected before they enter the replay: images take memory while they wait."""
 
 PER_PAIR = 20
-"""Transitions for each known state and action that a run collects for tables, at least."""
+"""Transitions for each known state and action that a whole run collects for tables, at least."""
+WHOLE_RUN = 20_000
+"""Updates of a whole run, in which as many are collected; a shorter one collects less."""
 
 IMAGES_AT_ONCE = 2
 """Minibatches of images drawn together: more would take longer, for memory that is new to the program is slow."""
@@ -175,7 +177,8 @@ def learn(
     while done < s.updates:
         steps = s.steps_per_cycle
         if course is None:  # more where there are more states to learn about
-            steps = max(steps, math.ceil(transitions_needed(representation, replay) * s.updates_per_cycle / s.updates))
+            needed = transitions_needed(representation, replay)
+            steps = max(steps, math.ceil(needed * s.updates_per_cycle / WHOLE_RUN))
         collect(steps, s.exploration if course or learning.known else 1.0)
         end = min(done + s.updates_per_cycle, s.updates)
         if course is None:

@@ -1,0 +1,258 @@
+"""Every reward: landmarks with default settings, in mazes of many shapes and sizes and in the continuous maze.
+
+python benchmarks/landmarks.py mazes        # 9 mazes x 3 seeds, the suite all-rewards: 10 minutes
+python benchmarks/landmarks.py sizes        # quality, time and memory against the number of cells: 30 minutes
+python benchmarks/landmarks.py continuous   # the continuous maze, 3 seeds: 10 minutes
+python benchmarks/landmarks.py constants    # goal + c in three mazes: a minute
+python benchmarks/landmarks.py draw         # only prints and draws, from the committed results
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import anyreward as ar
+from anyreward.acting.evaluate import policy_tables, score_policies
+from anyreward.experiments.all_rewards import FAMILIES, family_rewards, suite, tables_to_z
+from anyreward.experiments.compare import questions
+from anyreward.figures.maze import pyplot
+from anyreward.storage.files import read_json, write_json
+
+RESULTS = Path(__file__).parent / "results" / "landmarks"
+SEEDS = (0, 1, 2)
+Array = np.ndarray[Any, Any]
+
+
+def drawn(free: Array) -> str:
+    """The drawing of a maze from its free cells (height, width)."""
+    return "\n".join("".join(" " if cell else "#" for cell in row) for row in free)
+
+
+def rooms(n: int, size: int) -> str:
+    """A square of n x n rooms with doors in the middle of their walls."""
+    side = n * (size + 1) + 1
+    free = np.zeros((side, side), dtype=bool)
+    for i in range(n):
+        for j in range(n):
+            y, x = i * (size + 1) + 1, j * (size + 1) + 1
+            free[y : y + size, x : x + size] = True
+            free[y + size // 2, x + size] = j + 1 < n
+            free[y + size, x + size // 2] = i + 1 < n
+    return drawn(free)
+
+
+def halls() -> str:
+    """Two halls and a long corridor between them."""
+    free = np.zeros((10, 34), dtype=bool)
+    free[1:9, 1:9] = free[1:9, 25:33] = free[4, 9:25] = True
+    return drawn(free)
+
+
+def spiral(side: int) -> str:
+    """One corridor, wound up."""
+    free = np.zeros((side, side), dtype=bool)
+    y, x, dy, dx, moved = 1, 1, 0, 1, True
+    free[y, x] = True
+    while moved:
+        moved = False
+        for _ in range(2):
+            while (
+                0 < y + dy < side - 1
+                and 0 < x + dx < side - 1
+                and not free[y + dy, x + dx]
+                and not (0 <= y + 2 * dy < side and 0 <= x + 2 * dx < side and free[y + 2 * dy, x + 2 * dx])
+            ):
+                y, x, moved = y + dy, x + dx, True
+                free[y, x] = True
+            dy, dx = dx, -dy
+    return drawn(free)
+
+
+def winding(cells: int, seed: int, holes: float = 0.08) -> str:
+    """A random maze of cells x cells junctions, with some of its walls taken out."""
+    rng, side = np.random.default_rng(seed), 2 * cells + 1
+    free, stack = np.zeros((side, side), dtype=bool), [(1, 1)]
+    free[1, 1] = True
+    while stack:
+        y, x = stack[-1]
+        steps = [(0, 2), (2, 0), (0, -2), (-2, 0)]
+        ways = [s for s in steps if 0 < y + s[0] < side and 0 < x + s[1] < side and not free[y + s[0], x + s[1]]]
+        if not ways:
+            stack.pop()
+            continue
+        dy, dx = ways[rng.integers(len(ways))]
+        free[y + dy // 2, x + dx // 2] = free[y + dy, x + dx] = True
+        stack.append((y + dy, x + dx))
+    for y in range(1, side - 1):
+        for x in range(1, side - 1):
+            free[y, x] |= y % 2 != x % 2 and rng.random() < holes
+    return drawn(free)
+
+
+MAZES = {
+    "four-rooms": "four-rooms",
+    "labyrinth": "labyrinth",
+    "pillars": "pillars",
+    "random-maze": "random-maze",
+    "two halls, a corridor": halls(),
+    "spiral": spiral(17),
+    "winding": winding(8, 0),
+    "nine rooms": rooms(3, 7),
+}
+SIZES = {
+    "four rooms of 5 x 5": rooms(2, 5),
+    "nine rooms of 7 x 7": rooms(3, 7),
+    "16 rooms of 7 x 7": rooms(4, 7),
+    "winding, 20 x 20": winding(20, 1),
+    "36 rooms of 7 x 7": rooms(6, 7),
+    "winding, 40 x 40": winding(40, 1),
+    "winding, 70 x 70": winding(70, 1),
+}
+
+
+def trained(source: str, seed: int, **changes: Any) -> tuple[ar.Agent, float]:
+    """An agent with default settings, and the seconds it took; nothing is measured while it learns."""
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agent = ar.train(source, seed=seed, progress=False, evaluate_every=10**9, **changes)
+    return agent, time.perf_counter() - started
+
+
+def numbers(agent: ar.Agent) -> dict[str, Any]:
+    """The sizes of an agent's tables."""
+    F = agent.representation.landmarks
+    assert F is not None
+    size = sum(table.numel() * table.element_size() for table in F.state_dict().values())
+    return {"states": len(F.states), "landmarks": len(F.landmarks), "dim": F.B.shape[2], "megabytes": size / 1e6}
+
+
+def mazes() -> None:
+    """The suite in every maze with every seed."""
+    for name, source in MAZES.items():
+        runs = []
+        for seed in SEEDS:
+            agent, seconds = trained(source, seed)
+            families = {family: scores.summary() for family, scores in suite(agent).items()}
+            runs.append({"seed": seed, "seconds": seconds, **numbers(agent), "families": families})
+        write_json(RESULTS / f"maze {name}.json", {"maze": name, "runs": runs})
+        print(name, {k: round(min(r["families"][k]["mean"] for r in runs), 3) for k in families}, flush=True)
+
+
+def sizes() -> None:
+    """The suite against the number of cells: one seed, fewer rewards of each family in larger mazes."""
+    for name, source in SIZES.items():
+        agent, seconds = trained(source, 0)
+        cells = source.count(" ")
+        families = (
+            {k: v.summary() for k, v in suite(agent, n=300 if cells < 1_000 else 30).items()}
+            if (cells < 3_000)
+            else some_families(agent)
+        )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        result = {"maze": name, "cells": cells, "seconds": seconds, **numbers(agent), "peak megabytes so far": peak}
+        write_json(RESULTS / f"size {cells}.json", {**result, "families": families})
+        print(name, cells, round(seconds), {k: round(v["mean"], 3) for k, v in families.items()}, flush=True)
+
+
+def some_families(agent: ar.Agent) -> dict[str, dict[str, float]]:
+    """20 rewards of each family: in thousands of cells every optimum takes a while."""
+    mdp, found = agent.exact_mdp(), {}
+    for name in FAMILIES:
+        if name == "states and actions":
+            continue
+        r = family_rewards(agent, mdp, name, 20, 0)
+        r = r[np.random.default_rng(0).permutation(len(r))[:20]]
+        z, _ = tables_to_z(agent, mdp, r)
+        pi = policy_tables(agent.representation, agent.packed_states(mdp), z)
+        x = score_policies(mdp, pi, r).normalised
+        found[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5)), "worst": float(x.min())}
+    return found
+
+
+def continuous() -> None:
+    """Goals, sums, forbidden places and dense rewards on the grid of 1,600 points, and 1,000 goals played for."""
+    for seed in SEEDS:
+        agent, seconds = trained("continuous-maze", seed)
+        kinds = {}
+        for name, asked in questions(agent, 50).items():
+            x = asked.score(agent)
+            assert x is not None
+            kinds[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5))}
+        reached = agent.reach_goals(1_000).success
+        result = {"seed": seed, "seconds": seconds, **numbers(agent), "kinds": kinds, "goals reached": reached}
+        write_json(RESULTS / f"continuous {seed}.json", result)
+        print(seed, round(seconds), reached, {k: round(v["mean"], 3) for k, v in kinds.items()}, flush=True)
+
+
+def constants() -> None:
+    """Scores of goal + c against those of goal."""
+    everywhere, found = ar.reward(lambda g: np.ones(len(g)), "1"), {}
+    for name in ("four-rooms", "spiral", "two halls, a corridor"):
+        agent, _ = trained(MAZES[name], 0)
+        table = agent.features.table
+        assert table is not None
+        mdp = agent.exact_mdp()
+        goals = [ar.goal(*table[mdp.observations[i]].tolist()) for i in range(0, mdp.states, 7)]
+        for c in (-10, -1, -0.1, 0, 0.1, 1, 10):
+            scores = agent.score([goal + c * everywhere for goal in goals], mdp).normalised
+            found[f"{name}, c = {c}"] = {"mean": float(scores.mean()), "worst": float(scores.min())}
+            print(name, c, scores.mean(), scores.min(), flush=True)
+    write_json(RESULTS / "constants.json", found)
+
+
+def draw() -> None:
+    """The tables of docs/all_rewards.md, and quality, time and memory against size."""
+    found = [read_json(path) for path in sorted(RESULTS.glob("maze *.json"))]
+    families = list(found[0]["runs"][0]["families"])
+    print("\n| maze | cells | s | MB |", " | ".join(families), "|")
+    for result in found:
+        runs = result["runs"]
+        cells = []
+        for family in families:
+            figures = [np.mean([run["families"][family][key] for run in runs]) for key in ("mean", "p5", "worst")]
+            cells.append("{:.3f} ({:.2f}, {:.2f})".format(*figures))
+        seconds, size = (np.mean([run[key] for run in runs]) for key in ("seconds", "megabytes"))
+        print(f"| {result['maze']} | {runs[0]['states']} | {seconds:.0f} | {size:.1f} |", " | ".join(cells), "|")
+    runs = sorted((read_json(path) for path in RESULTS.glob("size *.json")), key=lambda run: run["cells"])
+    if not runs:
+        return
+    for run in runs:
+        means = ", ".join(f"{name} {x['mean']:.2f}" for name, x in run["families"].items())
+        sizes = f"{run['landmarks']} landmarks {run['seconds']:.0f} s {run['megabytes']:.0f} MB"
+        print(f"{run['cells']:6d} cells {sizes}: {means}")
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    cells = [run["cells"] for run in runs]
+    styles = ["o-", "s-", "^-", "v-", "D-", "P-", "X-", "*-"]
+    colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"]
+    for family, style, colour in zip(families, styles, colours, strict=True):
+        axes[0].plot(cells, [run["families"][family]["mean"] for run in runs], style, color=colour, label=family)
+    axes[1].plot(cells, [run["seconds"] for run in runs], "o-", color="#0072b2")
+    axes[2].plot(cells, [run["megabytes"] for run in runs], "o-", color="#0072b2")
+    labels = ("mean score, 0 = random, 1 = optimal", "seconds of training, 2 cores", "megabytes of the tables")
+    for axis, label in zip(axes, labels, strict=True):
+        axis.set(xscale="log", xlabel="cells", ylabel=label)
+        axis.set_xticks(cells, [f"{n:,}" for n in cells], rotation=45)
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylim(-0.05, 1.05)
+    axes[1].set_yscale("log")
+    axes[2].set_yscale("log")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(RESULTS / "sizes.png", dpi=120)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="+", choices=["mazes", "sizes", "continuous", "constants", "draw"])
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for part in parser.parse_args().what:
+        {"mazes": mazes, "sizes": sizes, "continuous": continuous, "constants": constants, "draw": draw}[part]()
