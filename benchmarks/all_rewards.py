@@ -35,7 +35,7 @@ STYLES = {"fast": ("#0072b2", "o"), "paper": ("#d55e00", "s")}
 def run(job: dict[str, Any]) -> str:
     """Train a preset on a maze with a seed and some settings changed, score it, write its result."""
     torch.set_num_threads(1)
-    changes = {"updates": UPDATES, "dim": 100} | job["changes"]
+    changes = {"updates": UPDATES, "dim": 100, "landmarks": 0} | job["changes"]
     agent = ar.train(job["maze"], preset=job["preset"], seed=job["seed"], compile=True, progress=False, **changes)
     families = {name: scores.summary() for name, scores in suite(agent).items()}
     result: dict[str, Any] = {**{k: job[k] for k in ("preset", "maze", "seed")}, **changes, "families": families}

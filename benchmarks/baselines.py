@@ -31,7 +31,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 RUNS = Path("runs") / "baselines"
 SEEDS = (0, 1, 2)
 UPDATES = 20_000
-ALIKE: dict[str, Any] = {"updates": UPDATES, "warmup_steps": 10_000, "dim": 100, "threads": 1}
+ALIKE: dict[str, Any] = {"landmarks": 0, "updates": UPDATES, "warmup_steps": 10_000, "dim": 100, "threads": 1}
 """What all methods have in common, beside the preset: `fast` unless it says otherwise."""
 KINDS: dict[str, dict[str, Any]] = {
     "FB": {"compile": True},

@@ -65,7 +65,7 @@ def run(job: tuple[str, int]) -> None:
     preset, seed = job
     torch.set_num_threads(1)
     folder = Path("runs") / f"four-rooms-{preset}-{seed}"
-    s = ar.preset(preset, updates=UPDATES, dim=DIM, seed=seed, compile=True)
+    s = ar.preset(preset, updates=UPDATES, dim=DIM, seed=seed, compile=True, landmarks=0)
     agent = ar.train("four-rooms", settings=s, out=folder, overwrite=True)
     mdp, table = agent.exact_mdp(), agent.features.table
     assert table is not None

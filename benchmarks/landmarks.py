@@ -4,6 +4,7 @@ python benchmarks/landmarks.py mazes        # 9 mazes x 3 seeds, the suite all-r
 python benchmarks/landmarks.py sizes        # quality, time and memory against the number of cells: 30 minutes
 python benchmarks/landmarks.py continuous   # the continuous maze, 3 seeds: 10 minutes
 python benchmarks/landmarks.py constants    # goal + c in three mazes: a minute
+python benchmarks/landmarks.py trust        # predicted against true scores of short and whole runs: 3 minutes
 python benchmarks/landmarks.py draw         # only prints and draws, from the committed results
 """
 
@@ -13,6 +14,7 @@ import argparse
 import resource
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,53 @@ def constants() -> None:
     write_json(RESULTS / "constants.json", found)
 
 
+def paid(r: Array, number: dict[tuple[float, ...], int], places: Array) -> Array:
+    """(n,) what a reward (S,) on cells pays at places (n, 2)."""
+    return np.asarray(r[[number[tuple(place)] for place in places.tolist()]])
+
+
+def trust() -> None:
+    """Predicted and true scores, in four mazes: runs of little data, with few dimensions, and whole ones."""
+    found: list[dict[str, Any]] = []
+    for maze in ("four-rooms", "labyrinth", "pillars", "random-maze"):
+        for updates, dim in ((40, 0), (120, 0), (4_000, 10), (4_000, 25), (20_000, 0)):
+            agent, _ = trained(maze, 0, updates=updates, dim=dim)
+            mdp = agent.exact_mdp()
+            assert agent.features.table is not None
+            places = agent.features.table[mdp.observations]
+            number = {tuple(place): i for i, place in enumerate(places.tolist())}
+            visited = np.isin(mdp.observations, agent.sample.rows[:, 0].numpy())
+            for family in FAMILIES:
+                if family == "states and actions":
+                    continue
+                for r in family_rewards(agent, mdp, family, 10, 1)[:10, :, 0]:
+                    if (r[~visited] > 0).any() and family == "single goal":
+                        continue  # it cannot be asked for
+                    target = ar.reward(partial(paid, r, number), family)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        policy = agent.ask(target)
+                        report = policy.trust
+                    true = float(agent.score(policy, mdp).normalised[0])
+                    found.append({"maze": maze, "updates": updates, "dim": dim, "family": family, "true": true})
+                    found[-1] |= {"predicted": report.predicted, "verdict": report.verdict}
+    write_json(RESULTS / "trust.json", {"answers": found})
+    print_trust(found)
+
+
+def print_trust(found: list[dict[str, Any]]) -> None:
+    """Rank correlation and error of what is predicted, and what verdicts are worth."""
+    known = [x for x in found if x["predicted"] is not None]
+    true, predicted = (np.array([x[key] for x in known]) for key in ("true", "predicted"))
+    ranks = [np.argsort(np.argsort(values)) for values in (true, predicted)]
+    print(f"{len(known)} of {len(found)} answers have a prediction")
+    correlation, error = np.corrcoef(ranks[0], ranks[1])[0, 1], np.abs(true - predicted).mean()
+    print(f"rank correlation {correlation:.3f}, mean error {error:.3f}")
+    for verdict in sorted({x["verdict"] for x in found}):
+        scores = np.array([x["true"] for x in found if x["verdict"] == verdict])
+        print(f"{verdict}: {len(scores)} answers, mean {scores.mean():.2f}, worst {scores.min():.2f}")
+
+
 def draw() -> None:
     """The tables of docs/all_rewards.md, and quality, time and memory against size."""
     found = [read_json(path) for path in sorted(RESULTS.glob("maze *.json"))]
@@ -221,6 +270,8 @@ def draw() -> None:
             cells.append("{:.3f} ({:.2f}, {:.2f})".format(*figures))
         seconds, size = (np.mean([run[key] for run in runs]) for key in ("seconds", "megabytes"))
         print(f"| {result['maze']} | {runs[0]['states']} | {seconds:.0f} | {size:.1f} |", " | ".join(cells), "|")
+    if (RESULTS / "trust.json").exists():
+        print_trust(read_json(RESULTS / "trust.json")["answers"])
     runs = sorted((read_json(path) for path in RESULTS.glob("size *.json")), key=lambda run: run["cells"])
     if not runs:
         return
@@ -252,7 +303,8 @@ def draw() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=["mazes", "sizes", "continuous", "constants", "draw"])
+    parser.add_argument("what", nargs="+", choices=["mazes", "sizes", "continuous", "constants", "trust", "draw"])
     RESULTS.mkdir(parents=True, exist_ok=True)
     for part in parser.parse_args().what:
-        {"mazes": mazes, "sizes": sizes, "continuous": continuous, "constants": constants, "draw": draw}[part]()
+        parts = {"mazes": mazes, "sizes": sizes, "continuous": continuous, "constants": constants}
+        (parts | {"trust": trust, "draw": draw})[part]()

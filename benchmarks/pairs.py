@@ -42,7 +42,7 @@ def curve(job: tuple[str, str, int]) -> tuple[str, str, int, dict[str, Any]]:
     torch.set_num_threads(1)
     base, name, seed = job
     sooner = {"target_retention": 0.8} if base == "fast" else {}
-    s = preset(base, seed=seed, updates=UPDATES, **sooner, **CHOICES[name])
+    s = preset(base, seed=seed, updates=UPDATES, landmarks=0, dim=100, **sooner, **CHOICES[name])
     agent, replay, collector = prepared(open_world("four-rooms"), s)
     mdp, quality = agent.exact_mdp(), []
     for done, _ in learn(agent.representation, replay, s, collector):
@@ -59,7 +59,14 @@ def whole_run(job: tuple[str, int]) -> dict[str, float]:
     """Policy quality after preset `fast` as it is, with one of the choices."""
     torch.set_num_threads(1)
     name, seed = job
-    agent = train("four-rooms", seed=seed, progress=False, compile=CHOICES[name]["pairs"] != "average", **CHOICES[name])
+    agent = train(
+        "four-rooms",
+        seed=seed,
+        landmarks=0,
+        progress=False,
+        compile=CHOICES[name]["pairs"] != "average",
+        **CHOICES[name],
+    )
     soft, greedy = (agent.goal_quality(temperature=t).ratio for t in (1.0, 0.0))
     return {"mean": float(soft.mean()), "worst": float(soft.min()), "greedy mean": float(greedy.mean())}
 
@@ -68,7 +75,9 @@ def traces() -> dict[str, dict[str, float]]:
     """The trace of E[B B^T] over the replay's features, by update, and what the moving average says of it."""
     results: dict[str, dict[str, float]] = {}
     for name in ("minibatch", "average, share 0.3", "average, share 0.05"):
-        s = preset("fast", updates=max(TRACED), updates_per_cycle=1, steps_per_cycle=5, **CHOICES[name])
+        s = preset(
+            "fast", landmarks=0, dim=100, updates=max(TRACED), updates_per_cycle=1, steps_per_cycle=5, **CHOICES[name]
+        )
         agent, replay, collector = prepared(open_world("four-rooms"), s.with_(warmup_steps=1_000))
         means: dict[str, float] = results.setdefault(name, {})
         kept: list[float] = []
@@ -94,7 +103,7 @@ def cost() -> dict[str, float]:
     runs = {}
     for name, changes in CHOICES.items():
         if name in ("minibatch", "all", "average, share 0.3"):
-            s = preset("fast", **changes)
+            s = preset("fast", **{"landmarks": 0, "dim": 100} | changes)
             agent, replay, collector = prepared(open_world("four-rooms"), s)
             replay.add(collector.collect(5_000))
             runs[name] = learn(agent.representation, replay, s)

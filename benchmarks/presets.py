@@ -26,7 +26,9 @@ UPDATES = 10_000
 def scores(changes: dict[str, Any]) -> dict[str, float]:
     """Mean normalised scores of the suite, and the worst single goal, after training with some settings changed."""
     torch.set_num_threads(1)
-    agent = ar.train("four-rooms", **{"updates": UPDATES, "seed": 0, "progress": False, "compile": True} | changes)
+    agent = ar.train(
+        "four-rooms", **{"updates": UPDATES, "seed": 0, "progress": False, "compile": True, "landmarks": 0} | changes
+    )
     families = {name: family.summary() for name, family in suite(agent).items()}
     return {"worst goal": families["single goal"]["worst"], **{name: f["mean"] for name, f in families.items()}}
 

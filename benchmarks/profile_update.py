@@ -38,7 +38,7 @@ def main() -> None:
     """Profile, print a table and write it."""
     shares: dict[str, dict[str, float]] = {}
     for name in ("fast", "paper"):
-        s = preset(name)
+        s = preset(name, landmarks=0, dim=100)
         agent, replay, collector = prepared(open_world("four-rooms"), s)
         learning = learn(agent.representation, replay, s, collector)
         with profile(activities=[ProfilerActivity.CPU]):  # the profiler itself must start up once

@@ -58,7 +58,7 @@ def transitions(kind: str, rows: int, actions: int) -> Dataset:
 def cycles(kind: str, axis: str, size: int) -> tuple[int, Iterator[Any]]:
     """Updates in a cycle, and a run of preset `fast` (d 100, b 128, 5 actions, 20,000 rows) with one axis changed."""
     settings = {"d": {"dim": size}, "minibatch": {"batch_size": size}}.get(axis, {})
-    s = preset("fast", updates_per_cycle=10, **settings)
+    s = preset("fast", **{"updates_per_cycle": 10, "landmarks": 0, "dim": 100} | settings)
     data = transitions(kind, size if axis == "replay" else 20_000, size if axis == "actions" else 5)
     agent, replay = untrained(data, s), Replay(1_000_000)
     replay.add(data.transitions(agent.features))

@@ -60,7 +60,14 @@ def train(kind: Kind) -> str:
     """One agent, unless it is there."""
     torch.set_num_threads(1)
     if not (kind.folder / "agent.json").exists():
-        changes = {"updates": UPDATES, "dim": kind.dim, "seed": kind.seed, "threads": 1, **VARIANTS[kind.variant]}
+        changes = {
+            "updates": UPDATES,
+            "dim": kind.dim,
+            "seed": kind.seed,
+            "threads": 1,
+            "landmarks": 0,
+            **VARIANTS[kind.variant],
+        }
         ar.train("four-rooms", progress=False, **changes).save(kind.folder)
     return str(kind.folder)
 

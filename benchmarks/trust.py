@@ -64,7 +64,15 @@ def train(job: tuple[int, tuple[str, int, int], str]) -> str:
     out = folder(maze, job[1], seed)
     if not (out / "agent.json").exists():
         ar.train(
-            maze, preset=preset, updates=updates, dim=dim, seed=seed, compile=True, threads=1, progress=False
+            maze,
+            preset=preset,
+            updates=updates,
+            dim=dim,
+            landmarks=0,
+            seed=seed,
+            compile=True,
+            threads=1,
+            progress=False,
         ).save(out)
     return str(out)
 
@@ -262,7 +270,7 @@ def continuous(seed: int = 0, each: int = 8) -> None:
     for updates in CONTINUOUS:
         out = RUNS / f"continuous-maze-fast-{updates}-seed{seed}"
         if not (out / "agent.json").exists():
-            ar.train("continuous-maze", updates=updates, seed=seed, compile=True).save(out)
+            ar.train("continuous-maze", updates=updates, seed=seed, landmarks=0, compile=True).save(out)
         agent = ar.load(out)
         truth = grid_mdp(plane(), agent.settings.gamma)
         x, y = truth.observations.T.astype(np.float64)

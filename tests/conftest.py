@@ -7,7 +7,7 @@ import pytest
 import anyreward as ar
 from anyreward.learning.compiled import build_command
 
-TINY = {"dim": 12, "hidden": 24, "batch_size": 32, "updates": 200, "progress": False}
+TINY = {"landmarks": 0, "dim": 12, "hidden": 24, "batch_size": 32, "updates": 200, "progress": False}
 
 
 needs_compiler = pytest.mark.skipif(build_command() is None, reason="there is no C++ compiler here")

@@ -39,7 +39,6 @@ from anyreward.rewards.inference import (
     belief,
     infer,
     known_size,
-    linear_reward,
     reward_values,
     settled,
     warn_if_moot,
@@ -56,6 +55,8 @@ from anyreward.worlds.world import World, from_id, open_world
 
 Array = np.ndarray[Any, Any]
 
+SMALL_MEAN = 0.5
+"""A reward's mean that is smaller than this share of its spread is left in it."""
 FORMAT = 1
 """Version of the agent folder."""
 
@@ -169,12 +170,15 @@ class Agent:
     def _mean_reward(self, z_R: Tensor) -> Tensor:
         """(...) the mean under rho of the rewards with these z_R (..., d), where a constant changes no policy, else 0.
 
-        That is where no episode ends by itself. The variants of the appendix, whose F . z is no whole value, keep it.
+        That is where no episode ends by itself, and F is a table, which is exact for every z: a network answers best
+        where its z is like those that it was trained with. A mean that is small beside the spread stays, too.
         """
-        variant = self.settings.bias or self.settings.first_step == 1 or self.representation.of_goals
-        if self._may_end or variant:
+        if self._may_end or self.representation.landmarks is None:
             return torch.zeros(z_R.shape[:-1], dtype=z_R.dtype)
-        return z_R @ linear_reward(self._mean_B, self.sample)
+        w = z_R @ self.sample.white.into.T @ self.sample.white.into  # (..., d) the reward is B . w, as far as B goes
+        mean = w @ self._mean_B
+        spread = ((z_R * w).sum(-1) - mean.square()).clamp(min=0).sqrt()
+        return torch.where(mean.abs() > SMALL_MEAN * spread, mean, 0.0)
 
     @cached_property
     def _mean_B(self) -> Tensor:

@@ -20,7 +20,7 @@ SHORT = {"steps": 1_500, "updates": 60, "progress": False}
 @pytest.fixture(scope="module")
 def poor() -> ar.Agent:
     """d is far too small for 68 cells."""
-    return ar.train("four-rooms", dim=5, updates=1_000, progress=False)
+    return ar.train("four-rooms", landmarks=0, dim=5, updates=1_000, progress=False)
 
 
 class Table(nn.Module):

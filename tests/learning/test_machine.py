@@ -18,7 +18,7 @@ from anyreward.learning.update import Batch, bellman_targets, make_learner, upda
 from anyreward.representation import Backward, Forward
 from tests.conftest import needs_compiler
 
-SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
+SMALL = {"landmarks": 0, "dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
 
 def drawn(agent: ar.Agent, replay: Replay, s: ar.Settings) -> Batch:
@@ -32,7 +32,9 @@ def weights(agent: ar.Agent) -> list[torch.Tensor]:
 
 
 def test_threads_follow_the_work() -> None:
-    four_rooms = update_flop(Forward(121, 5, 100, 256, 3, True), Backward(121, 100, 256, 3, True), ar.preset("fast"))
+    four_rooms = update_flop(
+        Forward(121, 5, 100, 256, 3, True), Backward(121, 100, 256, 3, True), ar.preset("fast", dim=100)
+    )
     assert threads_for(four_rooms, 1) == 1
     assert threads_for(four_rooms, 2) == 2
     assert 2 < threads_for(four_rooms, 64) < 16
@@ -138,7 +140,7 @@ def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
 
 @needs_compiler
 def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
-    s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
+    s = ar.preset("fast", landmarks=0, dim=8, hidden=16, batch_size=16)
     agent, replay, collector = prepared(ar.open_world("four-rooms"), s)
     replay.add(collector.collect(200))
     F, B = agent.representation.F, agent.representation.B
@@ -177,7 +179,7 @@ def test_bfloat16_learns_nearly_the_same() -> None:
 def test_elsewhere_the_order_of_actions_is_not_read() -> None:
     """Without counts, as on CUDA, F runs for all actions and the gradients are the same."""
     world = ar.open_world("four-rooms")
-    s = ar.preset("fast", dim=8, hidden=16, batch_size=16)
+    s = ar.preset("fast", landmarks=0, dim=8, hidden=16, batch_size=16)
     results = []
     for counted in (True, False):
         agent, replay, collector = prepared(world, s)

@@ -29,7 +29,13 @@ from plain import Minibatch, Networks, plain_move_targets, plain_update
 from tests.conftest import needs_compiler
 
 UPDATES = 200
-SMALL = {"updates": UPDATES, "dim": 16, "hidden": 32, "batch_size": 40}  # two minibatches hold the 68 cells
+SMALL = {
+    "landmarks": 0,
+    "updates": UPDATES,
+    "dim": 16,
+    "hidden": 32,
+    "batch_size": 40,
+}  # two minibatches hold the 68 cells
 
 
 class PlainForward(nn.Module):

@@ -67,7 +67,7 @@ def test_unknown_names() -> None:
         ("dim", 2.5, r"2\.5; expected a whole number"),
         ("dim", "100", r"'100'; expected a whole number"),
         ("dim", True, "True; expected a whole number"),
-        ("dim", 0, "0; it must be positive"),
+        ("dim", -1, "-1; it must be at least 0"),
         ("batch_size", -1, "-1; it must be positive"),
         ("seed", -1, "-1; it must be at least 0"),
         ("updates", 0, "0; it must be positive"),

@@ -55,7 +55,7 @@ def test_what_was_never_seen_keeps_its_q() -> None:
 
 
 def test_a_refined_answer_is_optimal_and_says_so_of_itself() -> None:
-    agent = ar.train("four-rooms", dim=20, hidden=32, updates=200, steps_per_cycle=2_000, progress=False)
+    agent = ar.train("four-rooms", landmarks=0, dim=20, hidden=32, updates=200, steps_per_cycle=2_000, progress=False)
     target = ar.goal(9, 9) - ar.goal(4, 2)
     plain, refined = agent.ask(target), agent.ask(target, refine=1_500)
     assert agent.score(target, refine=1_500).normalised[0] == pytest.approx(1.0, abs=1e-6)

@@ -275,7 +275,7 @@ def test_a_function_of_actions_needs_an_agent_that_sees_them(agent: ar.Agent) ->
 
 
 def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
-    agent = ar.train("continuous-maze", dim=6, hidden=8, updates=40, warmup_steps=2_000, progress=False)
+    agent = ar.train("continuous-maze", landmarks=0, dim=6, hidden=8, updates=40, warmup_steps=2_000, progress=False)
     place = np.array([0.25, 0.5], dtype=np.float32)
     assert torch.allclose(agent.ask(ar.goal(0.25, 0.5)).z, agent.ask(ar.goal(state=place)).z)
     trust = agent.ask(ar.goal(0.25, 0.5)).trust
@@ -296,7 +296,7 @@ def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
 
 
 def test_a_point_among_numbers_pays_nowhere() -> None:
-    agent = ar.train("continuous-maze", dim=6, hidden=8, updates=40, environments=2, progress=False)
+    agent = ar.train("continuous-maze", landmarks=0, dim=6, hidden=8, updates=40, environments=2, progress=False)
     policy = agent.ask(ar.goal(0.25, 0.5))
     for count in (lambda: agent.play(policy, ar.goal(0.25, 0.5)), lambda: agent.finetune(policy, progress=False)):
         with pytest.raises(ar.UserError, match="a single point among numbers"):
@@ -389,7 +389,7 @@ def test_samples_at_places_that_are_none(agent: ar.Agent) -> None:
 def test_asking_again_costs_a_matrix_vector_product() -> None:
     """100,000 cached features, d = 100, a function reward: under 20 ms after the first call."""
     rng, n, d = np.random.default_rng(0), 100_000, 100
-    base = ar.train("continuous-maze", dim=d, hidden=32, updates=40, environments=2, progress=False)
+    base = ar.train("continuous-maze", landmarks=0, dim=d, hidden=32, updates=40, environments=2, progress=False)
     rows = torch.from_numpy(rng.random((n, 2))).float()
     weights = torch.full((n,), 1 / n, dtype=torch.float64)
     B = base.representation.backward_map(rows[:100]).double().repeat(n // 100, 1)

@@ -174,10 +174,12 @@ def finetune(
     scale, random = policy.reward_scale, torch.Generator().manual_seed(seed)
     mean = (1 - gamma) * policy.constant  # of the reward asked for: it was taken out of z, and is of the rewards here
     phi: list[Tensor] = []
+    received: list[Array] = []
 
     def remember(rows: Transitions, paid: Array) -> None:
         r = paid if rewards is None else rewards(rows)
         phi.append(rows.features)
+        received.append(np.asarray(r, dtype=np.float64))
         bad = np.flatnonzero(~np.isfinite(r))
         if len(bad):
             raise UserError(f"The reward of transition {len(experience) + bad[0]} is {r[bad[0]]}; it must be finite.")
@@ -226,7 +228,7 @@ def finetune(
                     raise UserError("Fine-tuning diverged. Lower learning_rate.")
                 bar.show(done + 1, f"Bellman error {error:.3g}")
     q.requires_grad_(False)
-    paid = scale * experience.rewards.double().numpy() + mean
+    paid = np.concatenate(received)
     if not paid.any():
         warnings.warn(
             f"None of the {len(paid):,} rewards seen was other than zero: there was nothing to learn.", stacklevel=3

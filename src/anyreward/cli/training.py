@@ -52,7 +52,7 @@ class Train:
                 train_seeds(self.source, self.settings, folders, self.overwrite, **options)
             else:
                 out = folders[self.settings.seed]
-                train(
+                agent = train(
                     self.source,
                     settings=self.settings,
                     out=out,
@@ -60,6 +60,8 @@ class Train:
                     tensorboard=self.tensorboard,
                     minutes=self.minutes,
                 )
+                if agent.representation.landmarks is not None:
+                    print(agent.representation.landmarks.describe())
         except KeyboardInterrupt:
             raise _stopped(list(folders.values())) from None
         print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))

@@ -130,7 +130,7 @@ def bench_epoch(
     """An epoch (25 cycles: 1,000 updates, 5,000 steps) against a plain implementation, cycle by cycle in turn."""
     runs: dict[str, Callable[[], Any]] = {"plain": _load_plain(plain).Plain(seed=0, epochs=2).cycle}
     for name in presets:
-        for way, s in _ways(preset(name, **changes), compiled).items():
+        for way, s in _ways(preset(name, **{"landmarks": 0, "dim": 100} | changes), compiled).items():
             runs[name + way], *_ = _cycles(world, s)
     for run in runs.values():
         run()  # the first cycle warms up
@@ -164,7 +164,7 @@ def bench_quality(world: World, show: Show, compiled: bool, at_most: float = 21.
     figures: Figures = {}
     limit = np.inf
     for name in ("fast", "paper"):
-        s = preset(name, **changes)
+        s = preset(name, **{"landmarks": 0, "dim": 100} | changes)
         *_, fastest = _ways(s, compiled).values()
         cycle, agent, _ = _cycles(world, fastest)
         mdp, spent, reached = agent.exact_mdp(), 0.0, False
@@ -216,7 +216,7 @@ def bench_memory(rows: int = 1_000_000) -> Figures:
 def _train_with_full_replay(rows: int) -> Figures:
     import resource  # here, because Windows has none and must be able to run the rest
 
-    world, s = open_world("four-rooms"), preset("fast", replay_size=rows)
+    world, s = open_world("four-rooms"), preset("fast", replay_size=rows, landmarks=0, dim=100)
     agent, replay, collector = prepared(world, s)
     some = collector.collect(10_000)
     while len(replay) < rows:
@@ -311,7 +311,7 @@ def run_bench(
     if "updates" in parts:
         for name in ("fast", "paper"):
             show(f"timing updates of preset {name} ...")
-            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim), cycles, compiled)
+            figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim, landmarks=0), cycles, compiled)
     if "epoch" in parts:
         show("timing an epoch against the plain implementation ...")
         figures["epoch"] = bench_epoch(world, plain, compiled)

@@ -68,6 +68,8 @@ def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
     if not isinstance(source, str | Path):
         return False
     text = str(source)
+    if "\n" in text:  # a drawing of a maze, too long for the name of a file
+        return False
     return text.endswith(".npz") or text.startswith("minari:") or (Path(text) / "data" / "metadata.json").is_file()
 
 
@@ -76,6 +78,8 @@ def open_dataset(source: Dataset | str | Path) -> Dataset:
     if isinstance(source, Dataset):
         return source
     text = str(source)
+    if "\n" in text:  # a drawing of a maze, too long for the name of a file
+        return False
     return _read_npz(Path(text)) if text.endswith(".npz") else _read_minari(text)
 
 

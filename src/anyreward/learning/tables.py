@@ -322,8 +322,9 @@ def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tens
     root = degree.rsqrt()
     _, vectors = torch.linalg.eigh(root[:, None] * W * root)
     raw = root[:, None] * vectors.flip(1)[:, :d]
-    gram = raw.T @ (rho[:, None] * raw)
-    white: Tensor = raw @ torch.linalg.inv(torch.linalg.cholesky(gram)).T
+    size, directions = torch.linalg.eigh(raw.T @ (rho[:, None] * raw))
+    used = size > 1e-9 * size[-1]  # what is never visited has no share in them
+    white: Tensor = raw @ (directions[:, used] * size[used].rsqrt()) @ directions[:, used].T
     return white
 
 

@@ -176,7 +176,7 @@ def learn(
     at_once = s.updates_per_cycle if replay.frames is None else IMAGES_AT_ONCE
     while done < s.updates:
         steps = s.steps_per_cycle
-        if course is None:  # more where there are more states to learn about
+        if course is None and steps:  # more where there are more states to learn about
             needed = transitions_needed(representation, replay)
             steps = max(steps, math.ceil(needed * s.updates_per_cycle / WHOLE_RUN))
         collect(steps, s.exploration if course or learning.known else 1.0)

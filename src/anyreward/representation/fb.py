@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +50,7 @@ class Representation:
 
     @property
     def _some_tensor(self) -> Tensor:
-        return next(itertools.chain(self.F.parameters(), self.F.buffers()))
+        return next(self.F.parameters()) if self.landmarks is None else self.landmarks.B
 
     @property
     def landmarks(self) -> LandmarkForward | None:

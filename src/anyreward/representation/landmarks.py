@@ -166,6 +166,24 @@ class LandmarkForward(GrowingModule):
             setattr(self, name, table)
         self._answers.clear()
 
+    def describe(self) -> str:
+        """The sizes of the tables, and what they lack, in words."""
+        M, K, d = len(self.states), len(self.landmarks), self.B.shape[2]
+        size = sum(table.numel() * table.element_size() for table in self.state_dict().values()) / 1e6
+        lines = [f"Tables: {M:,} states, {K:,} landmarks, d = {d:,}, {size:.1f} MB."]
+        unseen = float((~self.seen).float().mean()) if M else 1.0
+        if unseen > 0.01:
+            lines.append(
+                f"{unseen:.0%} of all pairs of a known state and an action were never seen; such actions are never "
+                "chosen. Train for longer (--updates), or explore from more starts."
+            )
+        if self.states.categorical and K < M:
+            lines.append(
+                f"Memory holds {K:,} landmarks for {M:,} states: rewards that pay in single states between them are "
+                "answered less well. Planning on top of an answer helps (--refine 20)."
+            )
+        return "\n".join(lines)
+
     def values(self, Z: Tensor) -> Tensor:
         """(n, K, M) V_k(s) . z: what each landmark's policy earns from each known state, for rewards Z (n, d)."""
         Z = Z.to(self.B)

@@ -112,7 +112,8 @@ def training_z(sample: FeatureSample, s: Settings, n: int, random: torch.Generat
     if s.z_sampling == "mixture":
         rows = torch.multinomial(sample.weights, s.batch_size, replacement=True, generator=random)
         B = sample.own(sample.B[rows]).float()
-    z = sample_z(s.z_sampling, n, sample.B.shape[1], B, (s.z_goals, s.z_sums, s.z_rewards), random)
+    d = sample.B.shape[1] if sample.coordinates is None else sample.coordinates.C.shape[1]
+    z = sample_z(s.z_sampling, n, d, B, (s.z_goals, s.z_sums, s.z_rewards), random)
     z = on_sphere(z) if s.z_norm == "sphere" else z
     return z if sample.coordinates is None else sample.coordinates.new(z)
 
