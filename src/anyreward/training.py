@@ -240,10 +240,13 @@ def _run(
         try:
             for done, losses in learn(representation, replay, s, collector, learning, goals):
                 learning.seconds += time.perf_counter() - clock  # of training: evaluating is not counted
-                figures = _checked({name: float(value) for name, value in losses.items()}, done)
                 if out is not None and log is None:
                     log = open_log()
-                if done // s.evaluate_every > reported or done == s.updates:
+                due = done // s.evaluate_every > reported or done == s.updates
+                if due and representation.landmarks is not None:
+                    losses = fill_tables(representation, replay, s, learning, now=done == s.updates)
+                figures = _checked({name: float(value) for name, value in losses.items()}, done)
+                if due:
                     reported = done // s.evaluate_every
                     transitions = learning.earlier + replay.added
                     metrics = {"updates": done, "seconds": learning.seconds, "transitions": transitions, **figures}

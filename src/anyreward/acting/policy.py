@@ -140,7 +140,8 @@ class Policy:
             raise UserError("Only a plain answer of an agent with landmarks can be explained by them.")
         single, packed, _ = self._packed(observations)
         which, ahead = landmarks.leading(packed, self.representation.own(self.z))
-        places = landmarks.states.rows[landmarks.landmarks[which]].numpy()
+        landmark = landmarks.landmarks[which.clamp(min=0)]
+        places = torch.where((which < 0)[:, None], packed, landmarks.states.rows[landmark]).numpy()
         if self.features.kind == "observation" and not self.features.include_action:
             places = self.features.readable(places)
         gaps = self.reward_scale * ahead.double().numpy()

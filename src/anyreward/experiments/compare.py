@@ -10,15 +10,14 @@ import torch
 
 from anyreward.acting.evaluate import policy_tables
 from anyreward.acting.goals import bootstrap
-from anyreward.acting.policy import action_probabilities
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import FAMILIES, tables_to_z
 from anyreward.rewards.reward import Reward, goal
 from anyreward.rewards.reward import reward as reward_of
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
-from anyreward.theory.grid import grid_mdp
-from anyreward.worlds.continuous_maze import Plane
+from anyreward.theory.grid import grid_actions, grid_mdp, played_value
+from anyreward.worlds.continuous_maze import ACTION_NAMES, Plane
 
 Array = np.ndarray[Any, Any]
 
@@ -32,16 +31,16 @@ KINDS = {
 """What is asked, and the family of the suite all-rewards that it is in a finite world."""
 WAVES = 12
 """Cosines that a dense reward among numbers is made of."""
+STEP = 1 / 60
+"""Of the grid whose optimal policies are the standard in the continuous maze: those of 1 / 80 earn 0.7% more."""
 
 
 class Questions(NamedTuple):
-    """Rewards of one kind, with the values that a random and an optimal policy have."""
+    """Rewards of one kind on the states of a finite world, with the values of a random and an optimal policy."""
 
     mdp: FiniteMDP
     paid: Array
     """(n, S, A)"""
-    asked: list[Reward] | None
-    """as a user would ask for them; None where they are tables of states, as the suite all-rewards has them"""
     random: Array
     """(n,) means over the states"""
     optimal: Array
@@ -49,36 +48,59 @@ class Questions(NamedTuple):
 
     def score(self, agent: Agent) -> Array | None:
         """(n,) what greedy answers reach, 0 = random, 1 = optimal; None where the method cannot answer."""
-        states = agent.packed_states(self.mdp)
-        if self.asked is None:
-            if agent.representation.of_goals and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
-                return None
-            pi = policy_tables(agent.representation, states, tables_to_z(agent, self.mdp, self.paid)[0])
-        else:
-            if not all(agent.can_answer(target) for target in self.asked):
-                return None
-            Q = [agent.ask(target).preferences(states) for target in self.asked]
-            pi = action_probabilities(torch.stack(Q)).numpy()
+        if agent.representation.of_goals and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
+            return None
+        z, _ = tables_to_z(agent, self.mdp, self.paid)
+        pi = policy_tables(agent.representation, agent.packed_states(self.mdp), z)
         values = np.stack([self.mdp.policy_value(p, r).mean(-1) for p, r in zip(pi, self.paid, strict=True)])
         return np.asarray((values - self.random) / (self.optimal - self.random))
 
 
-def solved(mdp: FiniteMDP, paid: Array, asked: list[Reward] | None = None) -> Questions:
+class PlayedQuestions(NamedTuple):
+    """Rewards of one kind in the continuous maze, played for: a grid is too coarse to judge policies by.
+
+    A policy that is best on a grid of 1,600 points, and one that is best on a grid of four times as many, each have 0.9
+    on the other's grid, and nearly the same returns in the maze itself.
+    """
+
+    plane: Plane
+    gamma: float
+    asked: list[Reward]
+    paid: list[Callable[[Array], Array]]
+    """what each reward pays at places (n, 2)"""
+    random: Array
+    """(n,) mean returns"""
+    optimal: Array
+    """(n,) those of policies that are optimal on a fine grid"""
+
+    def score(self, agent: Agent) -> Array | None:
+        """(n,) what greedy answers reach, 0 = random, 1 = optimal on a fine grid; None where it cannot answer."""
+        if not all(agent.can_answer(target) for target in self.asked):
+            return None
+        prefer = agent.representation.answers(torch.stack([agent.ask(target).z for target in self.asked]))
+
+        def act(positions: Array, which: Array) -> Array:
+            return prefer(torch.from_numpy(positions.astype(np.float32)), which).argmax(1).numpy()
+
+        values = played_value(self.plane, act, self.paid, self.gamma)
+        return np.asarray((values - self.random) / (self.optimal - self.random))
+
+
+def solved(mdp: FiniteMDP, paid: Array) -> Questions:
     """Questions with what they are measured by."""
     uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
-    random, optimal = mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1)
-    return Questions(mdp, paid, asked, random, optimal)
+    return Questions(mdp, paid, mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1))
 
 
-def questions(agent: Agent, n: int = 100, seed: int = 0) -> dict[str, Questions]:
-    """So many rewards of each kind for the agent's world; none where it is neither finite nor has a fine grid."""
+def questions(agent: Agent, n: int = 100, seed: int = 0) -> Mapping[str, Questions | PlayedQuestions]:
+    """So many rewards of each kind for the agent's world; none where it is neither finite nor the continuous maze."""
     make = agent.world().make
     env = make().unwrapped if make else None
     mdp = finite_mdp(env, agent.settings.gamma) if env is not None else None
     if mdp is not None:
         return {name: _in_states(mdp, family, n, seed) for name, family in KINDS.items()}
     plane = getattr(env, "plane", None)
-    return _in_the_plane(agent, grid_mdp(plane, agent.settings.gamma), n, seed) if isinstance(plane, Plane) else {}
+    return _in_the_plane(agent, plane, n, seed) if isinstance(plane, Plane) else {}
 
 
 def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> Questions:
@@ -87,27 +109,42 @@ def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> Questions:
     return solved(mdp, mdp.on_states(rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n]))
 
 
-def _in_the_plane(agent: Agent, mdp: FiniteMDP, n: int, seed: int) -> dict[str, Questions]:
-    test, rng, places = agent.world().goal_test, np.random.default_rng(seed), np.asarray(mdp.observations)
+def _in_the_plane(agent: Agent, plane: Plane, n: int, seed: int) -> dict[str, PlayedQuestions]:
+    test, rng, gamma = agent.world().goal_test, np.random.default_rng(seed), agent.settings.gamma
     assert test is not None
+    mdp = grid_mdp(plane, gamma, STEP)
+    places = np.asarray(mdp.observations, dtype=np.float64)
 
-    def goals(weights: Sequence[float]) -> tuple[Reward, Array]:
+    def goals(weights: Sequence[float]) -> tuple[Reward, Callable[[Array], Array]]:
         points = test.draw(rng, len(weights))
         asked = sum((w * goal(p.tolist()) for w, p in zip(weights, points, strict=True)), start=Reward(()))
-        paid = sum(w * test.reached(places, np.tile(p, (len(places), 1))) for w, p in zip(weights, points, strict=True))
-        return asked, np.asarray(paid, dtype=np.float64)
 
-    def dense() -> tuple[Reward, Array]:
+        def paid(x: Array) -> Array:
+            there = [test.reached(x, np.tile(p, (len(x), 1))) for p in points]  # (goals, n)
+            return np.asarray(np.array(weights) @ np.array(there))
+
+        return asked, paid
+
+    def dense() -> tuple[Reward, Callable[[Array], Array]]:
         frequency, phase = rng.normal(0, 15, (WAVES, 2)), rng.uniform(0, 2 * np.pi, WAVES)
 
         def waves(x: Array) -> Array:
             return np.asarray(np.cos(x[:, :2] @ frequency.T + phase).sum(1))
 
-        return reward_of(waves, "waves"), waves(places)
+        return reward_of(waves, "waves"), waves
 
-    def of(draw: Callable[[], tuple[Reward, Array]]) -> Questions:
+    def of(draw: Callable[[], tuple[Reward, Callable[[Array], Array]]]) -> PlayedQuestions:
         asked, paid = zip(*(draw() for _ in range(n)), strict=True)
-        return solved(mdp, mdp.on_states(np.stack(paid)), list(asked))
+        best = mdp.optimal_policy(mdp.on_states(np.stack([r(places) for r in paid]))).argmax(-1)  # (n, S)
+        chance = np.random.default_rng(seed)
+        random, optimal = (
+            played_value(plane, act, list(paid), gamma)
+            for act in (
+                lambda x, _: chance.integers(len(ACTION_NAMES), size=len(x)),
+                lambda x, which: grid_actions(best, STEP, x, which),
+            )
+        )
+        return PlayedQuestions(plane, gamma, list(asked), list(paid), random, optimal)
 
     return {
         "goals": of(lambda: goals([1.0])),

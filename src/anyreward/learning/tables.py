@@ -107,18 +107,29 @@ def learn_tables(
     fit_backward(B, data, sample, model, by_action, d)
     own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
     mean, d, M = B(data.features[sample]).mean(0), own.shape[2], model.states
+    each = F.actions if include_action else 1
 
-    def measures(goals: Tensor) -> Iterator[Tensor]:
-        """(M, d) the successor features of each landmark's policy."""
+    def own_under(pi: Tensor) -> Tensor:
+        """(M, d) B of what a policy pi (M, A) does."""
+        return own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
+
+    def measures(goals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """(M, d) the successor features of each landmark's policy, and (M,) E[gamma^T] until it is there.
+
+        Where not all states are landmarks, staying where one is comes last.
+        """
         paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
         if include_action:  # a landmark is a state with an action taken there: K landmarks are K / A states
             paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
-        for pi in goal_policies(model, paid, gamma):  # (M, A)
-            paid = own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
-            yield successor_features(model, pi, paid, gamma)
+        for goal, pi in zip(goals, goal_policies(model, paid, gamma), strict=True):  # (M, A)
+            there = torch.zeros(M, 1).index_fill_(0, goal, 1.0)
+            solved = successor_features(model, pi, torch.cat([own_under(pi), there], 1), gamma)
+            yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of a state are E[gamma^T] times its own
+        if len(goals) < M * each:
+            pi = staying_policy(model)
+            yield successor_features(model, pi, own_under(pi), gamma), torch.zeros(M)
 
     V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
-    each = F.actions if include_action else 1
     K = min(M * each, landmarks)
 
     def choose(most: int) -> Tensor:
@@ -127,15 +138,17 @@ def learn_tables(
 
     if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
         chosen = choose(min(K, BUDGET // (2 * M * d)))
-        V = torch.stack(list(measures(chosen)))
+        V, reach = (torch.stack(column) for column in zip(*measures(chosen), strict=True))
     else:
-        needed = max(entries(V_k * mean) for V_k in measures(choose(PROBES)))
+        needed = max(entries(V_k * mean) for V_k, _ in measures(choose(PROBES)))
         chosen = choose(min(K, BUDGET // (M * needed)))
         n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
-        visits, where = (torch.empty(len(chosen), M, n, dtype=t) for t in (torch.float16, torch.int16))
-        mass = torch.empty(len(chosen), M)
-        for k, V_k in enumerate(measures(chosen)):
+        policies = len(chosen) + (len(chosen) < M * each)
+        visits, where = (torch.empty(policies, M, n, dtype=t) for t in (torch.float16, torch.int16))
+        mass, reach = torch.empty(policies, M), torch.empty(policies, M)
+        for k, (V_k, reach[k]) in enumerate(measures(chosen)):
             where[k], visits[k], mass[k] = most_visited(V_k * mean, n)
+    radius = farthest(model, chosen)
     F.fill(
         V=V,
         visits=visits,
@@ -147,10 +160,13 @@ def learn_tables(
         share=(gamma * model.share).to(own),
         seen=model.seen,
         landmarks=chosen,
+        reach=reach if radius else reach[:0],
+        radius=torch.tensor(radius),
     )
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
+        "radius": float(radius),
         "dim": float(d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }
@@ -359,22 +375,28 @@ def far_states(states: KnownRows, model: Model, K: int) -> Tensor:
         points, _ = far_points(states.rows.double() / states.scale, K)
         nearest: Tensor = torch.unique(torch.cdist(points, states.rows.double() / states.scale).argmin(1))
         return nearest
-    chosen, nearest = [0], steps_from(model, 0)
+    chosen, nearest = [0], steps_from(model, torch.tensor([0]))
     while len(chosen) < K:
         chosen.append(int(nearest.argmax()))
-        nearest = torch.minimum(nearest, steps_from(model, chosen[-1]))
+        nearest = torch.minimum(nearest, steps_from(model, torch.tensor(chosen[-1:])))
     return torch.tensor(chosen).sort().values
 
 
-def steps_from(model: Model, start: int) -> Tensor:
-    """(M,) how many steps each state is away from one, at least; what cannot be reached is M away."""
+def steps_from(model: Model, starts: Tensor) -> Tensor:
+    """(M,) how many steps each state is away from some (m,), at least; what cannot be reached is M away."""
     steps = torch.full((model.states,), model.states)
-    edge, reached = torch.tensor([start]), 0
+    edge, reached = starts, 0
     while len(edge):
         steps[edge] = reached
         after = torch.unique(model.following[edge][model.share[edge] > 0])
         edge, reached = after[steps[after] == model.states], reached + 1
     return steps
+
+
+def farthest(model: Model, landmarks: Tensor) -> int:
+    """How many steps the farthest state that can be reached from a landmark is away from all of them."""
+    steps = steps_from(model, landmarks)
+    return int(steps[steps < model.states].max())
 
 
 def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
@@ -390,6 +412,14 @@ def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
     )
     hills: Tensor = torch.exp(-torch.cdist(points, points[chosen]).square() / (2 * (apart / 2) ** 2)).float()
     return hills
+
+
+def staying_policy(model: Model) -> Tensor:
+    """(M, A) the action that most likely changes nothing; what is equally likely shares."""
+    here = torch.arange(model.states)[:, None, None]
+    same = (model.share * (model.following == here)).sum(2) + model.seen.double()  # (M, A)
+    best = (same >= same.amax(1, keepdim=True) - 1e-9).double()
+    return best / best.sum(1, keepdim=True)
 
 
 @torch.no_grad()

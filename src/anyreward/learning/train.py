@@ -183,7 +183,9 @@ def learn(
         end = min(done + s.updates_per_cycle, s.updates)
         if course is None:
             done = learning.done = end
-            yield done, fill_tables(representation, replay, s, learning, now=done == s.updates)
+            if done == s.updates or s.exploration < 1:  # uniform actions need no tables before the end
+                fill_tables(representation, replay, s, learning, now=done == s.updates)
+            yield done, learning.figures
             continue
         assert learning.learner is not None
         while done < end:

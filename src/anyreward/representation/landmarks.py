@@ -6,6 +6,9 @@ and answers a reward by generalised policy improvement over all of them (the end
     F_k(s, a) = B(s, a) + gamma sum_s' P(s' | s, a) V_k(s'),    V_k(s) = F_k(s, pi_k(s))
     Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
 
+Where there are fewer landmarks than states, policies are put together from these, too: go to a landmark, from there to
+any state that is no farther away than the farthest is from all landmarks, and stay (`LandmarkForward.best`).
+
 The tables are filled in by `anyreward.learning.tables`.
 """
 
@@ -124,7 +127,8 @@ class LandmarkForward(GrowingModule):
     """F(s, a, z) with a table for each landmark."""
 
     V: Tensor
-    """(K, M, d) successor features of the landmarks' policies at the known states; empty where visits are kept"""
+    """(K, M, d) successor features of the landmarks' policies at the known states; empty where visits are kept. Where
+    not all states are landmarks, one more for staying where one is, here and in all tables by landmark"""
     visits: Tensor
     """(K, M, n) float16: shares of the features that a policy visits most, discounted, in all that it visits"""
     where: Tensor
@@ -143,6 +147,10 @@ class LandmarkForward(GrowingModule):
     """(M, A) whether the action was ever seen there"""
     landmarks: Tensor
     """(K,) which of the known states are landmarks"""
+    reach: Tensor
+    """(K, M) E[gamma^T], where T is when a landmark's policy is first at its landmark; empty if all are landmarks"""
+    radius: Tensor
+    """() how many steps the farthest state is away from all landmarks: 0 if all states are landmarks"""
 
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
@@ -157,6 +165,8 @@ class LandmarkForward(GrowingModule):
         self.register_buffer("share", torch.zeros(0, actions, 1))
         self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
         self.register_buffer("landmarks", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("reach", torch.zeros(0, 0))
+        self.register_buffer("radius", torch.zeros((), dtype=torch.int64))
         self.states = KnownRows(encoder)
         self._answers: dict[bytes, Tensor] = {}
 
@@ -179,8 +189,8 @@ class LandmarkForward(GrowingModule):
             )
         if self.states.categorical and K < M:
             lines.append(
-                f"Memory holds {K:,} landmarks for {M:,} states: rewards that pay in single states between them are "
-                "answered less well. Planning on top of an answer helps (--refine 20)."
+                f"Memory holds {K:,} landmarks for {M:,} states; every state is at most {int(self.radius)} steps from "
+                "one, and answers look as far ahead."
             )
         return "\n".join(lines)
 
@@ -205,14 +215,68 @@ class LandmarkForward(GrowingModule):
         """Tables of visits in pieces that are unpacked together."""
         return torch.split(x, max(1, 2**23 // max(x[0].numel(), 1)))
 
-    def leading_rows(self, z: Tensor) -> Tensor:
-        """(M, d) V_k(s) of the landmark that leads from each known state for a reward z (d,)."""
-        leads, here = self.values(z[None])[0].argmax(0), torch.arange(len(self.states))
+    def best(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, M) the best that is known of each state for rewards Z (n, d), and (n, K, M) by heading for a landmark.
+
+        These are values of policies, so that acting greedily on them is never worse. With fewer landmarks than states:
+
+        1. follow the best landmark's policy for good, max_k V_k, or stay;
+        2. before that, act freely for as many steps as the farthest state is away from all landmarks;
+        3. or follow a landmark's policy until it is there, and then do as in 2.
+        """
+        values = self.values(Z)  # (n, K, M)
+        V = values.amax(1)
+        if int(self.radius) == 0:
+            return V, values
+        paid = torch.einsum("mad,nd->nma", self.B, Z)
+        for _ in range(int(self.radius)):
+            V = self._seen_only(paid + self._ahead(V)).amax(2)
+        K = len(self.landmarks)
+        here = values[:, torch.arange(K), self.landmarks]  # (n, K) staying there
+        gain = (V[:, self.landmarks] - here).clamp(min=0)
+        values[:, :K].addcmul_(self.reach[:K], gain[..., None])
+        return torch.maximum(V, values.amax(1)), values
+
+    def _ahead(self, V: Tensor) -> Tensor:
+        """(n, M, A) gamma E[V(s') | s, a] of V (n, M)."""
+        n = self.share.shape[2]
+        ahead = mixture(V.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
+        return ahead.T.view(len(V), -1, self.actions)
+
+    def _seen_only(self, Q: Tensor) -> Tensor:
+        """Q (n, M, A), where actions that were never seen are never better than those that were."""
+        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
+        worst = worst.where(worst < torch.inf, 0.0)
+        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))
+
+    def _rows(self, which: Tensor, states: Tensor) -> Tensor:
+        """(m, d) V_k(s) for some landmarks (m,) and states (m,)."""
         if len(self.V):
-            return self.V[leads, here]
-        visits = self.visits[leads, here].to(self.B) * self.mass[leads, here][:, None]  # (M, n)
-        where = self.where[leads, here].long()
-        return torch.zeros(len(here), len(z)).to(self.B).scatter_(1, where, visits / self.mean[where])
+            return self.V[which, states]
+        visits = self.visits[which, states].to(self.B) * self.mass[which, states][:, None]  # (m, n)
+        where = self.where[which, states].long()
+        return torch.zeros(len(which), len(self.mean)).to(self.B).scatter_(1, where, visits / self.mean[where])
+
+    def best_rows(self, z: Tensor) -> Tensor:
+        """(M, d) the successor features of the policy that `best` has found for a reward z (d,), from each state."""
+        values, every = self.values(z[None])[0], torch.arange(len(self.states))
+        rows = self._rows(values.argmax(0), every)
+        if int(self.radius) == 0:
+            return rows
+        V = values.amax(0)
+        for _ in range(int(self.radius)):
+            action = self._seen_only(self.B @ z + self._ahead(V[None])[0]).argmax(-1).squeeze(0)  # (M,)
+            rows = self.B[every, action.clamp(max=self.B.shape[1] - 1)] + mixture(
+                rows, self.following[every, action], self.share[every, action]
+            )
+            V = rows @ z
+        K = len(self.landmarks)
+        gain = (V[self.landmarks] - values[torch.arange(K), self.landmarks]).clamp(min=0)
+        heading, which = (values[:K] + self.reach[:K] * gain[:, None]).max(0)
+        there = self.landmarks[which]
+        left = torch.where((gain[which] > 0)[:, None], rows[there] - self._rows(which, there), 0.0)
+        by_landmark = self._rows(which, every) + self.reach[which, every][:, None] * left
+        return torch.where((heading > V)[:, None], by_landmark, rows)
 
     @torch.no_grad()
     def tables(self, Z: Tensor) -> Tensor:
@@ -222,13 +286,7 @@ class LandmarkForward(GrowingModule):
         return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
 
     def _tables(self, Z: Tensor) -> Tensor:
-        best = self.values(Z).amax(1)  # (n, M)
-        n = self.share.shape[2]
-        ahead = mixture(best.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
-        Q = torch.einsum("mad,nd->nma", self.B, Z) + ahead.T.view(len(Z), -1, self.actions)
-        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
-        worst = worst.where(worst < torch.inf, 0.0)
-        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))  # never better than what is known
+        return self._seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self._ahead(self.best(Z)[0]))
 
     def table(self, z: Tensor) -> Tensor:
         """(M, A) Q at the known states for one reward z (d,), remembered for the next call."""
@@ -262,7 +320,7 @@ class LandmarkForward(GrowingModule):
         distinct, which = torch.unique(z, dim=0, return_inverse=True)
         for i, one in enumerate(distinct):
             mine = which == i
-            V = self.leading_rows(one)
+            V = self.best_rows(one)
             known, where = torch.unique(index[mine], return_inverse=True)
             following, likely = self.following[known].flatten(0, 1), self.share[known].flatten(0, 1)
             at = self.B[known] + mixture(V, following, likely).view(len(known), self.actions, -1)  # (m, A, d)
@@ -271,11 +329,13 @@ class LandmarkForward(GrowingModule):
 
     @torch.no_grad()
     def leading(self, rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) the landmark whose policy earns most for z (d,) from packed observations (n, packed), and by how much.
+        """(n,) the landmark that it is best to head for, for z (d,), from packed observations (n, packed).
 
-        The second result is the gap to the second best landmark.
+        -1 stands for staying where one is. The second result (n,) is the gap to the second best.
         """
         index, share = self.states.locate(rows)
-        values = torch.einsum("knc,nc->nk", self.values(z[None])[0][:, index], share.to(self.B))  # (n, K)
+        heading = self.best(z[None])[1][0]  # (K, M)
+        values = torch.einsum("knc,nc->nk", heading[:, index], share.to(self.B))  # (n, K)
         best = values.topk(min(2, values.shape[1]), dim=1)
-        return best.indices[:, 0], best.values[:, 0] - best.values[:, -1]
+        which = torch.where(best.indices[:, 0] < len(self.landmarks), best.indices[:, 0], -1)
+        return which, best.values[:, 0] - best.values[:, -1]

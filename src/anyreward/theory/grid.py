@@ -1,6 +1,9 @@
-"""The continuous maze as a finite MDP on a fine grid: nearly exact values of any policy, and a nearly exact optimum."""
+"""The continuous maze as a finite MDP on a fine grid, and playing in the maze itself for the value of any policy."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,24 +11,91 @@ from anyreward.errors import UserError
 from anyreward.theory.finite_mdp import FiniteMDP, from_entries
 from anyreward.worlds.continuous_maze import ACTION_NAMES, NOISE, Plane
 
+Array = np.ndarray[Any, Any]
 
-def grid_mdp(plane: Plane, gamma: float, step: float = 0.025, draws: int = 16, seed: int = 0) -> FiniteMDP:
-    """The dynamics on the centres of small squares: some draws of the noise for every square and action.
 
-    Where a move ends between four centres, it is taken to one of them, at random, so that it is right on average; but
-    never through a wall: then it is the centre of the square that it ends in. A state's observation is its (x, y).
+def ticks(step: float) -> Array:
+    """(n,) the grid's coordinates: the middles of intervals as long as ``step``, and the border, where moves end."""
+    side = round(1 / step)
+    return np.concatenate([[0.0], (np.arange(side) + 0.5) / side, [1.0]])
+
+
+def lattice_noise(deviation: float) -> tuple[Array, Array]:
+    """Whole numbers and how likely each is: a normal distribution of mean 0 and this standard deviation, on them."""
+    if deviation < 0.5:  # too narrow for its density to be summed: its variance is what matters
+        p = deviation**2 / 2
+        return np.array([-1, 0, 1]), np.array([p, 1 - 2 * p, p])
+    reach = int(np.ceil(4 * deviation))
+    k = np.arange(-reach, reach + 1)
+    density = np.exp(-(k**2) / (2 * deviation**2))
+    return k, density / density.sum()
+
+
+def grid_mdp(plane: Plane, gamma: float, step: float = 0.0125) -> FiniteMDP:
+    """The dynamics on a grid whose noise has the variance that it has in the maze. A state's observation is (x, y).
+
+    Moves of 0.1 lead from one point of the grid to another if ``step`` divides 0.1. What ends between points, coming
+    from the border, is shared among those around it, but never through a wall.
     """
-    if not 0 < step <= 0.1 or draws < 1:
-        raise UserError(f"step is {step} and draws {draws}; expected a step up to 0.1, as moves are, and draws >= 1.")
-    rng, side = np.random.default_rng(seed), round(1 / step)
-    ticks = (np.arange(side) + 0.5) / side
-    points = np.stack(np.meshgrid(ticks, ticks, indexing="ij"), -1).reshape(-1, 2)
-    S, A = len(points), len(ACTION_NAMES)
-    start, action = np.repeat(np.arange(S), A * draws), np.tile(np.repeat(np.arange(A), draws), S)
-    moved = plane.move(points[start], action, rng.normal(0, NOISE, (len(start), 2)))
-    near = np.clip(np.floor(moved * side - 0.5 + rng.random(moved.shape)), 0, side - 1)
-    own = np.clip(np.floor(moved * side), 0, side - 1)
-    through = plane.crossed(moved, (near + 0.5) / side)
-    place = np.where(through[:, None], own, near).astype(np.int64) @ np.array([side, 1])
-    shares = np.full(len(start), 1 / draws)
-    return from_entries(start * A + action, place, shares, (S, A), gamma, points.astype(np.float32))
+    if not 0 < step <= 0.1 or abs(0.1 / step - round(0.1 / step)) > 1e-9:
+        raise UserError(f"step is {step}; expected one that divides 0.1, the length of a move.")
+    axis = ticks(step)
+    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    k, likely = lattice_noise(NOISE / step)
+    noise = step * np.stack(np.meshgrid(k, k, indexing="ij"), -1).reshape(-1, 2)
+    both = np.outer(likely, likely).reshape(-1)
+    S, A, n = len(points), len(ACTION_NAMES), len(both)
+    rows, places, shares = [], [], []
+    for action in range(A):
+        start = np.repeat(np.arange(S), n)
+        moved = plane.move(points[start], np.full(S * n, action), np.tile(noise, (S, 1)))
+        low = np.clip(np.searchsorted(axis, moved + 1e-9) - 1, 0, len(axis) - 2)  # (S n, 2)
+        above = (moved - axis[low]) / (axis[low + 1] - axis[low])
+        above = np.where(np.abs(above - np.round(above)) < 1e-6, np.round(above), above)
+        corners = [(i, j) for i in (0, 1) for j in (0, 1)]
+        share = np.stack([np.where(c, above, 1 - above).prod(1) for c in np.array(corners)], 1)  # (S n, 4)
+        corner = (low[:, None] + np.array(corners)) @ np.array([len(axis), 1])
+        between = (share > 0).sum(1) > 1
+        through = np.zeros_like(share, dtype=bool)
+        through[between] = plane.crossed(
+            np.repeat(moved[between], 4, axis=0), points[corner[between]].reshape(-1, 2)
+        ).reshape(-1, 4)
+        share = np.where(through, 0.0, share)
+        share *= np.tile(both, S)[:, None] / share.sum(1, keepdims=True)
+        used = share > 0
+        rows.append((start * A + action)[:, None].repeat(4, 1)[used])
+        places.append(corner[used])
+        shares.append(share[used])
+    row, place, likely = (np.concatenate(column) for column in (rows, places, shares))
+    return from_entries(row, place, likely, (S, A), gamma, points.astype(np.float32))
+
+
+def grid_actions(actions: Array, step: float, positions: Array, which: Array) -> Array:
+    """(n,) the actions (m, S) of grid policies, each position (n, 2) by its own (``which``) at the nearest point."""
+    axis = ticks(step)
+    middles = (axis[1:] + axis[:-1]) / 2
+    near = np.searchsorted(middles, positions)  # (n, 2)
+    return np.asarray(actions[which, near @ np.array([len(axis), 1])])
+
+
+def played_value(
+    plane: Plane,
+    act: Callable[[Array, Array], Array],
+    paid: list[Callable[[Array], Array]],
+    gamma: float,
+    starts: int = 100,
+    steps: int = 300,
+    seed: int = 0,
+) -> Array:
+    """(n,) discounted returns of n policies for as many rewards, played in the maze from random starts.
+
+    Policies ``act`` on positions (m, 2), and which reward each is for (m,). All meet the same starts and noise.
+    """
+    rng, n = np.random.default_rng(seed), len(paid)
+    which = np.repeat(np.arange(n), starts)
+    position, total = np.tile(rng.random((starts, 2)), (n, 1)), np.zeros((n, starts))
+    for t in range(steps):
+        total += gamma**t * np.stack([r(x) for r, x in zip(paid, np.split(position, n), strict=True)])
+        noise = np.tile(rng.normal(0, NOISE, (starts, 2)), (n, 1))
+        position = plane.move(position, np.asarray(act(position, which)), noise)
+    return np.asarray(total.mean(1))
