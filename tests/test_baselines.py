@@ -20,7 +20,7 @@ from anyreward.experiments.theory import fb_tables
 from anyreward.figures.curves import band, draw_curves
 from anyreward.representation.basis import Basis
 from anyreward.storage.metrics import read_metrics
-from anyreward.theory.grid import grid_mdp
+from anyreward.theory.grid import grid_actions, grid_mdp, lattice_noise, played_value
 from anyreward.worlds.continuous_maze import plane
 from tests.conftest import TINY
 
@@ -248,7 +248,7 @@ def test_worlds_whose_episodes_end_are_compared_too() -> None:
     assert rows[1]["dense rewards"] == NOT_POSSIBLE
 
 
-def test_the_continuous_maze_is_scored_on_a_grid() -> None:
+def test_the_continuous_maze_is_played() -> None:
     agent = ar.train("continuous-maze", **{**TINY, "updates": 40})
     (row, chance, best) = compare({"fb": [agent]}, n=1, goals=10)
     assert row.reached is not None
@@ -261,26 +261,57 @@ def test_the_continuous_maze_is_scored_on_a_grid() -> None:
 
 
 def test_the_grid_moves_as_the_square_does() -> None:
-    mdp = grid_mdp(plane(), 0.99, step=0.05, draws=400)
-    assert mdp.observations.shape == (400, 2)
-    assert np.asarray(mdp.P.sum(1)).ravel() == pytest.approx(np.ones(2_000))
-    middle = int(np.abs(mdp.observations - 0.5).sum(1).argmin())
-    centre = mdp.observations[middle]
-    moved = np.array([mdp.P[[5 * middle + a]].toarray()[0] @ mdp.observations for a in range(5)]) - centre
-    assert moved == pytest.approx(0.1 * np.array([(-1, 0), (1, 0), (0, 1), (0, -1), (0, 0)]), abs=0.005)
-    beside = int(np.abs(mdp.observations - [0.22, 0.12]).sum(1).argmin())  # a wall on the right, a quarter step away
-    stays = mdp.observations[beside]
-    assert mdp.P[[5 * beside + 1]].toarray()[0] @ mdp.observations == pytest.approx(stays, abs=0.005)
-    with pytest.raises(UserError, match="a step up to"):
-        grid_mdp(plane(), 0.99, step=0.5)
+    mdp = grid_mdp(plane(), 0.99, step=0.025)
+    places = mdp.observations.astype(np.float64)
+    assert places.shape == (42**2, 2)
+    assert np.asarray(mdp.P.sum(1)).ravel() == pytest.approx(np.ones(5 * 42**2))
+    middle = int(np.abs(places - 0.5125).sum(1).argmin())
+    for a, move in enumerate(0.1 * np.array([(-1, 0), (1, 0), (0, 1), (0, -1), (0, 0)])):
+        likely = mdp.P[[5 * middle + a]].toarray()[0]
+        moved = places - places[middle]
+        assert likely @ moved == pytest.approx(move, abs=1e-6)
+        assert likely @ (moved - move) ** 2 == pytest.approx(np.full(2, 0.01**2), rel=1e-3)  # the variance of the noise
+    beside = int(np.abs(places - [0.2375, 0.1125]).sum(1).argmin())  # a wall on the right, a tenth of a step away
+    assert mdp.P[[5 * beside + 1]].toarray()[0] @ places == pytest.approx(places[beside], abs=1e-6)
+    border = int(np.abs(places - [0.9875, 0.5125]).sum(1).argmin())  # a move to the right ends at the border itself
+    assert mdp.P[[5 * border + 1]].toarray()[0] @ places[:, 0] == pytest.approx(1.0)
+    leaves = int(np.abs(places - [1.0, 0.5125]).sum(1).argmin())
+    assert mdp.P[[5 * leaves]].toarray()[0] @ places[:, 0] == pytest.approx(0.9, abs=1e-6)
+    with pytest.raises(UserError, match="divides"):
+        grid_mdp(plane(), 0.99, step=0.03)
+
+
+def test_noise_on_a_lattice_has_the_variance_of_the_noise() -> None:
+    for deviation in (0.1, 0.4, 0.6, 1.0, 2.5):
+        k, likely = lattice_noise(deviation)
+        assert likely.sum() == pytest.approx(1)
+        assert likely @ k**2 == pytest.approx(deviation**2, rel=0.03)
 
 
 def test_no_one_walks_through_the_walls_of_the_grid() -> None:
-    mdp = grid_mdp(plane(((0.25, 0, 0.25, 1), (0.75, 0, 0.75, 1))), 0.99)
+    mdp = grid_mdp(plane(((0.25, 0, 0.25, 1), (0.75, 0, 0.75, 1))), 0.99, step=0.025)
     room = np.digitize(mdp.observations[:, 0], [0.25, 0.75])
     start, end = mdp.P.nonzero()
     assert (room[start // 5] == room[end]).all()
     assert len(np.unique(room)) == 3
+
+
+def test_policies_are_played_in_the_maze_itself() -> None:
+    maze = plane()
+    staying = played_value(
+        maze,
+        lambda x, which: np.full(len(x), 4),
+        [lambda x: np.ones(len(x)), lambda x: (x[:, 0] > 0.5) * 1.0],
+        0.9,
+        starts=400,
+        steps=200,
+    )
+    assert staying[0] == pytest.approx(10)
+    assert staying[1] == pytest.approx(5, abs=0.6)
+    # the nearest point of the grid decides, each position by its own policy
+    actions = np.stack([np.zeros(42**2, dtype=int), np.arange(42**2) // 42])
+    found = grid_actions(actions, 0.025, np.array([[0.99, 0.2], [0.999, 0.2], [0.0, 1.0]]), np.array([1, 1, 0]))
+    assert found.tolist() == [40, 41, 0]
 
 
 def test_compare_at_the_command_line(

@@ -123,6 +123,98 @@ def test_improvement_is_never_worse_than_the_best_landmark(seed: int) -> None:
     np.testing.assert_allclose(F(rows, z.expand(mdp.states, -1)) @ z, F.q(rows, z), rtol=1e-4, atol=1e-4)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_answers_put_together_from_few_landmarks_keep_what_they_promise(seed: int, visits: bool) -> None:
+    mdp = random_mdp(seed, states=9)
+    with pytest.MonkeyPatch.context() as patched:
+        if visits:
+            patched.setattr(tables, "FEW_NUMBERS", 0)
+            patched.setattr(tables, "DROPPED", 0.0)
+        F, _ = learned(every_transition(mdp), mdp.states, mdp.actions, landmarks=2)
+    assert len(F.landmarks) == 2
+    assert len(F.values(torch.zeros(1, mdp.states))[0]) == 3  # staying, too
+    r = np.random.default_rng(seed).standard_normal(mdp.states)
+    z = torch.from_numpy(r / np.sqrt(mdp.states)).float()
+    plain = F.values(z[None])[0].amax(0).double().numpy()
+    promised, heading = (x[0].double().numpy() for x in F.best(z[None]))
+    slack = (3e-3 if visits else 1e-3) * np.abs(promised).max()
+    optimal = mdp.optimal_value(r)
+    value = mdp.policy_value(np.eye(mdp.actions)[F.table(z).argmax(1).numpy()], mdp.on_states(r))
+    if int(F.horizon):
+        assert (promised >= plain - slack).all()
+    assert (heading.max(0) <= promised + slack).all()
+    assert (promised <= value + slack).all()
+    assert (value <= optimal + 1e-9).all()
+    rows = torch.arange(mdp.states).float()[:, None]
+    np.testing.assert_allclose(F(rows, z.expand(mdp.states, -1)) @ z, F.q(rows, z), rtol=1e-3, atol=slack)
+
+
+def test_the_way_to_a_landmark_is_discounted_exactly() -> None:
+    mdp = random_mdp(4, states=9)
+    data = every_transition(mdp)
+    F, _ = learned(data, mdp.states, mdp.actions, landmarks=2)
+    model = Model(F.following, F.share.double() / GAMMA, F.seen)
+    for k, goal in enumerate(F.landmarks.tolist()):
+        pi = tables.goal_policies(model, torch.eye(9)[:, None, [goal]], GAMMA)[0]
+        P = mdp.transition_matrix(pi.numpy())
+        reach = np.eye(9)[goal]
+        for _ in range(500):  # E[gamma^T] = 1 at the landmark, gamma E[gamma^T of the next state] elsewhere
+            reach = np.where(np.arange(9) == goal, 1.0, GAMMA * P @ reach)
+        np.testing.assert_allclose(F.reach[k], reach, atol=1e-5)
+    assert not F.reach[2].any()  # staying leads to no landmark
+
+
+def test_few_landmarks_do_in_a_corridor() -> None:
+    corridor = np.zeros((60, 3, 60))
+    for s in range(60):
+        corridor[s, 0, max(s - 1, 0)] = corridor[s, 1, min(s + 1, 59)] = corridor[s, 2, s] = 1.0
+    mdp = FiniteMDP(corridor, 0.99)
+    F, _ = learned(every_transition(mdp), 60, 3, landmarks=4, gamma=0.99)
+    assert int(F.horizon) == 2 * 14  # from 14 to the end of a gap between 0, 14 or 15, 29 and 59
+    r = np.zeros((3, 60))
+    r[0, 31], r[1, 17], r[1, 44], r[2, 25], r[2, 26] = 1.0, 0.5, 1.0, 1.0, -1.0
+    Q = F.tables(torch.from_numpy(r / np.sqrt(60)).float())
+    value = mdp.policy_value(np.eye(3)[Q.argmax(2).numpy()], mdp.on_states(r))
+    np.testing.assert_allclose(value, mdp.optimal_value(r), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_on_the_two_sides_of_a_wall_is_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((20_000, 1))
+    action = rng.integers(2, size=20_000)
+    moved = x + np.array([-0.1, 0.1])[action][:, None]
+    blocked = (x < 0.5) != (moved < 0.5)
+    moved = np.clip(np.where(blocked, x, moved), 0, 1)
+    columns = [torch.from_numpy(c).float() for c in (x, moved)]
+    nothing = torch.zeros(20_000, dtype=torch.bool)
+    data = Transitions(columns[0], torch.from_numpy(action), columns[1], nothing, columns[0].clone())
+    known = KnownRows(Encoder(gym.spaces.Box(0.0, 1.0, (1,), np.float32)))
+    model, _ = tables.neighbour_model(known, data, 2)
+    beside = torch.tensor([[0.497], [0.503]])
+    index, share = known.locate(beside)
+    side = known.rows[index][..., 0] > 0.5
+    assert not side[0][share[0] > 0].any()
+    assert side[1][share[1] > 0].all()
+    # and no action leads through the wall, but from a point that lies on it, or as far away as a move is long
+    inside = (known.rows - torch.tensor([0.4, 0.5, 0.6])).abs().amin(1) > 0.005
+    start = known.rows[:, 0] > 0.5
+    end = known.rows[model.following][..., 0] > 0.5  # (M, A, n)
+    leak = (model.share * (end != start[:, None, None])).sum(2).amax(1)
+    assert leak[inside].max() < 1e-6
+
+
+def test_random_outcomes_tell_nothing_of_walls() -> None:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.random((2_000, 2)))
+    change, taken = torch.from_numpy(rng.normal(size=(2_000, 2))), torch.from_numpy(rng.integers(2, size=2_000))
+    assert not tables.behaviours(x, change, taken, 2).any()
+    steady = torch.tensor([[0.0, 0.1], [0.2, 0.0]], dtype=torch.float64)[taken]
+    found = tables.behaviours(x, steady, taken, 2)
+    size = steady.square().sum(1).mean().sqrt()
+    np.testing.assert_allclose(found[:, 1] * size, torch.tensor([0.2, 0.0]).expand(2_000, 2), atol=1e-6)
+
+
 def test_an_action_never_seen_is_never_taken() -> None:
     mdp = random_mdp(1)
     data = every_transition(mdp)
@@ -152,7 +244,8 @@ def test_landmarks_are_far_from_each_other() -> None:
     assert F.landmarks[0] == 0
     assert F.landmarks[-1] == 29
     assert gaps.min() >= 7
-    assert tables.steps_from(Model(F.following, F.share, F.seen), 5)[[0, 5, 29]].tolist() == [5, 0, 24]
+    steps = tables.steps_from(Model(F.following, F.share, F.seen), torch.tensor([5]))
+    assert steps[[0, 5, 29]].tolist() == [5, 0, 24]
 
 
 def test_equally_good_ways_are_equally_likely() -> None:

@@ -220,7 +220,7 @@ def settings_from_json(data: Mapping[str, Any]) -> Settings:
 
 
 FAST: dict[str, Any] = {
-    "landmarks": 1_024,
+    "landmarks": 128,
     "dim": 0,
     "updates": 20_000,
     "learning_rate_decay": 0.5,

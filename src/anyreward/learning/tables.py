@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from anyreward.learning.replay import Transitions
@@ -35,12 +36,20 @@ CANDIDATES, KMEANS = 25_000, 5
 """Rows that points are chosen from, and steps of k-means that spread them evenly."""
 NEIGHBOURS = 8
 """Transitions near a point that tell where an action leads from it."""
+NOISY = 0.5
+"""Share of a typical change by which two neighbouring transitions may differ, in the median, to tell of behaviour."""
+UNLIKE = 0.5
+"""Share of a typical change from which on two points that differ by it in what an action does are not alike."""
+ALIKE, EXAMPLES = 8, 20_000
+"""Points that one is interpolated among, and rows of the data that say on which side of a wall a state is."""
 MODEL_ROWS = 200_000
 """Transitions that are searched for these, at most."""
 NUMBER_FEATURES = 1_000
 """d where features are numbers: hats that rewards are seen through."""
-MOST_DIM = 2_000
+MOST_DIM = 4_096
 """d, at most."""
+ENOUGH_LANDMARKS = 64
+"""Landmarks above which more cost more than they add, unless they can be kept as they are."""
 FEW_NUMBERS = 2**24
 """Numbers in all V_k together up to which they are kept as they are: 64 MB. Above, as the most visited features."""
 BUDGET = 2**27
@@ -106,7 +115,7 @@ def learn_tables(
     d = min(features, MOST_DIM, dim or features)
     fit_backward(B, data, sample, model, by_action, d)
     own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
-    mean, d, M = B(data.features[sample]).mean(0), own.shape[2], model.states
+    mean, d, M = mean_share(B, data.features[sample]) @ B.table, own.shape[2], model.states
     each = F.actions if include_action else 1
 
     def own_under(pi: Tensor) -> Tensor:
@@ -130,12 +139,14 @@ def learn_tables(
             yield successor_features(model, pi, own_under(pi), gamma), torch.zeros(M)
 
     V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
-    K = min(M * each, landmarks)
+    K = min(M, landmarks) * each
 
     def choose(most: int) -> Tensor:
         """(K,) landmarks: well-spread states, as often as there are actions where a landmark has one."""
         return far_states(F.states, model, max(1, most // each)).repeat_interleave(each)
 
+    if K * M * d > FEW_NUMBERS:
+        K = min(K, ENOUGH_LANDMARKS * each)
     if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
         chosen = choose(min(K, BUDGET // (2 * M * d)))
         V, reach = (torch.stack(column) for column in zip(*measures(chosen), strict=True))
@@ -161,12 +172,12 @@ def learn_tables(
         seen=model.seen,
         landmarks=chosen,
         reach=reach if radius else reach[:0],
-        radius=torch.tensor(radius),
+        horizon=torch.tensor(2 * radius),
     )
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
-        "radius": float(radius),
+        "horizon": float(2 * radius),
         "dim": float(d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }
@@ -226,50 +237,105 @@ def _order(states: KnownRows, rows: Tensor) -> Tensor:
 def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Model, Tensor]:
     """P(s' | s, a) among well-spread points: what changed in the nearest transitions with that action, from there on.
 
-    Changes carry over from neighbours better than ends do: no transition begins exactly at a point.
+    Changes carry over from neighbours better than ends do: no transition begins exactly at a point. States are near
+    each other if both their numbers and what actions change there are alike, so that walls hold (`behaviours`).
     """
     n = len(data.actions)
     if n > MODEL_ROWS:
         data = data.at(torch.linspace(0, n - 1, MODEL_ROWS).long())
+        n = MODEL_ROWS
     x = data.observations.double()
     scale = x.std(0)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    points, radius = spread_points(x / scale, min(POINTS, max(1, n // ROWS_PER_POINT)))
-    points = (points * scale).float()
-    states.know(points, scale)
+    x, most = x / scale, min(POINTS, max(1, n // ROWS_PER_POINT))
+    change = (data.next_observations.double() - data.observations.double()) / scale
+    _, radius = far_points(_some(x), min(most, len(x)))
+    does = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
+    place = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the way to the next point
+    points, _ = spread_points(place, most)
+    centres = points[:, : x.shape[1]]
+    _tell_apart(states, points, x, place, scale, radius)
     M, A = len(states), actions
 
-    following, share, seen = [], [], []
-    unit = x / scale
+    pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         rows = torch.nonzero(data.actions == action).squeeze(1)
         k = min(NEIGHBOURS, len(rows))
         if k == 0:  # never taken: leads nowhere
-            following.append(torch.arange(M)[:, None])
-            share.append(torch.zeros(M, 1))
             seen.append(torch.zeros(M, dtype=torch.bool))
             continue
-        found = [torch.cdist(p, unit[rows]).topk(k, largest=False) for p in torch.split(points.double() / scale, 256)]
-        index, far = rows[torch.cat([f.indices for f in found])], torch.cat([f.values for f in found])
-        change = (data.next_observations - data.observations)[index]  # (M, k, packed)
-        corners, parts = states.locate((points[:, None] + change).flatten(0, 1))
+        index = rows[_nearest(place[rows], points, k)]  # (M, k)
+        ends = (centres[:, None] + change[index]).flatten(0, 1) * scale
+        corners, parts = states.locate(ends.float())
         goes_on = (~data.terminated[index]).flatten().double() / k
-        following.append(corners.view(M, -1))
-        share.append((parts.double() * goes_on[:, None]).view(M, -1))
-        seen.append(far[:, 0] <= 2 * radius)
-    pair = torch.cat([(torch.arange(M) * A + a)[:, None].expand_as(f).flatten() for a, f in enumerate(following)])
-    after, shares = (torch.cat([column.flatten() for column in columns]) for columns in (following, share))
-    model = _merged(pair, after, shares, torch.stack(seen, 1))
-    nearest = torch.cat([torch.cdist(p, unit).argmin(1) for p in torch.split(points.double() / scale, 256)])
-    return model, data.features[nearest]
+        pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
+        after.append(corners.flatten())
+        shares.append((parts.double() * goes_on[:, None]).flatten())
+        near = x[rows][_nearest(x[rows], centres, 1)[:, 0]]
+        seen.append((near - centres).norm(dim=1) <= 2 * radius)
+    model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
+    return model, data.features[_nearest(place, points, 1)[:, 0]]
+
+
+def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
+    """(n, A, p) what each action changes around each row of x (n, p), by the nearest two other rows that took it.
+
+    In units of a typical change. All zero where outcomes are so random that two rows tell nothing.
+    """
+    size = change.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    means, noise = torch.zeros(len(x), actions, x.shape[1], dtype=torch.float64), torch.zeros(())
+    for action in range(actions):
+        rows = torch.nonzero(taken == action).squeeze(1)
+        if len(rows) < 3:
+            continue
+        near = rows[_nearest(x[rows], x, 3)]  # (n, 3)
+        itself = near == torch.arange(len(x))[:, None]
+        near = near.masked_select(~torch.where(itself.any(1, keepdim=True), itself, _last(itself))).view(-1, 2)
+        one, two = change[near].unbind(1)
+        means[:, action] = (one + two) / 2
+        noise = torch.maximum(noise, (one - two).norm(dim=1).median())
+    return means / size if float(noise) < NOISY * float(size) else torch.zeros_like(means)
+
+
+def _last(mask: Tensor) -> Tensor:
+    """(n, k) true in the last column alone."""
+    return torch.arange(mask.shape[1]).expand_as(mask) == mask.shape[1] - 1
+
+
+def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
+    """(n, k) which of rows (m, p) are nearest to each of wanted (n, p)."""
+    index: Tensor = torch.from_numpy(KDTree(rows.numpy()).query(wanted.numpy(), k, workers=-1)[1])
+    return index.view(len(wanted), k)
+
+
+def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, place: Tensor, scale: Tensor, radius: float) -> None:
+    """Make known the points (M, p + A p) of places (n, p + A p), whose numbers are x (n, p), with what is alike."""
+    M, p = len(points), x.shape[1]
+    states.know((points[:, :p] * scale).float(), scale)
+    around = _nearest(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
+    here = torch.arange(M)[:, None]
+    between = points[around] - points[:, None]  # (M, c, p + A p)
+    differ = (between[..., p:] / radius).reshape(M, around.shape[1], -1, p).norm(dim=3).amax(2)
+    apart = between[..., :p].norm(dim=2)
+    apart = torch.where((differ > UNLIKE) & (around != here), torch.inf, apart)
+    order = apart.topk(min(M, ALIKE), largest=False)
+    alike = torch.where(order.values < torch.inf, around.gather(1, order.indices), here)
+    rows = torch.linspace(0, len(x) - 1, min(len(x), EXAMPLES)).long()
+    states.tell_apart((x[rows] * scale).float(), _nearest(points, place[rows], 1)[:, 0], alike)
+
+
+def _some(x: Tensor) -> Tensor:
+    """At most CANDIDATES different rows of x (n, p)."""
+    some: Tensor = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
+    return some
 
 
 def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
     """(m, p) points that cover x (n, p) evenly, all different, and how far apart they are: k-means from far points."""
-    x = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
+    x = _some(x)
     points, radius = far_points(x, min(most, len(x)))
     for _ in range(KMEANS):
-        own = torch.cat([torch.cdist(piece, points).argmin(1) for piece in torch.split(x, 2_048)])
+        own = _nearest(points, x, 1)[:, 0]
         count = torch.bincount(own, minlength=len(points))[:, None]
         mean = torch.zeros_like(points).index_add_(0, own, x) / count.clamp(min=1)
         points = torch.where(count > 0, mean, points)
@@ -320,9 +386,13 @@ def fit_backward(
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     centres, _ = spread_points(phi.double() / scale, d)
     known.know((centres * scale).float(), scale)
-    B.table = torch.eye(len(known))
-    hats = B(phi).double()
-    B.table = torch.diag(hats.mean(0).clamp(min=1e-9).rsqrt()).float()
+    B.table = torch.diag(mean_share(B, phi).double().clamp(min=1e-9).rsqrt()).float()
+
+
+def mean_share(B: TableBackward, phi: Tensor) -> Tensor:
+    """(n,) how large a share each feature that B knows has in packed features (m, packed), on average."""
+    index, share = B.known.locate(phi)
+    return torch.zeros(len(B.known)).index_add_(0, index.flatten(), share.flatten() / len(phi))
 
 
 def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
@@ -457,25 +527,31 @@ def successor_features(model: Model, pi: Tensor, paid: Tensor, gamma: float) -> 
     """(M, d) V with V = B + gamma P_pi V, for the policy pi (M, A) and B (M, d) of what it does."""
     following, share = model.under(pi)  # (M, A n)
     share = (gamma * share).to(paid)
-    M, here = model.states, torch.arange(model.states)[:, None]
-    if M <= DENSE:
-        system = torch.eye(M, dtype=paid.dtype)
-        system.view(-1).index_add_(0, (here * M + following).flatten(), -share.flatten())
-        solved: Tensor = torch.linalg.solve(system, paid)
-        return solved
-    # states whose successors are all known come next: where each step leads nearer to the landmark, all get their turn
+    here = torch.arange(model.states)[:, None]
     own = (share * (following == here)).sum(1)
     share = torch.where(following == here, 0.0, share)
-    V, known = torch.zeros_like(paid), torch.zeros(M, dtype=torch.bool)
+    V, known = torch.zeros_like(paid), torch.zeros(model.states, dtype=torch.bool)
+
+    def backup(rows: Tensor) -> Tensor:
+        return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+
+    # states whose successors are all known come next: where each step leads nearer to the landmark, all get their turn
     while True:
         rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
         if len(rows) == 0:
             break
-        V[rows] = (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
-        known[rows] = True
+        V[rows], known[rows] = backup(rows), True
     rows = torch.nonzero(~known).squeeze(1)  # the others lead back to each other
+    if 0 < len(rows) <= DENSE:
+        place = torch.full_like(known, -1, dtype=torch.int64).index_copy_(0, rows, torch.arange(len(rows)))
+        among = torch.where(known[following[rows]], 0.0, share[rows])
+        at = torch.arange(len(rows))[:, None] * len(rows) + place[following[rows]].clamp(min=0)
+        system = torch.diag(1 - own[rows]).view(-1).index_add_(0, at.flatten(), -among.flatten())
+        beyond = paid[rows] + mixture(V, following[rows], share[rows])  # V is zero where it is not known yet
+        V[rows] = torch.linalg.solve(system.view(len(rows), -1), beyond)
+        return V
     for _ in range(math.ceil(10 / (1 - gamma)) if len(rows) else 0):
-        new = (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+        new = backup(rows)
         change = float((new - V[rows]).abs().max())
         V[rows] = new
         if change <= 1e-5 * float(new.abs().max()):

@@ -14,15 +14,15 @@ The tables are filled in by `anyreward.learning.tables`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
+from scipy.spatial import KDTree
 from torch import Tensor, nn
 
 from anyreward.representation.encoding import Encoder
 
-ROWS_AT_ONCE = 4_096
-"""Rows whose distances to all known ones are computed together."""
 TABLE_AT_ONCE = 2**25
 """Numbers that one batch of answers may take."""
 RIDGE = 1e-3
@@ -47,6 +47,12 @@ class KnownRows(GrowingModule):
     rows: Tensor
     codes: Tensor
     scale: Tensor
+    examples: Tensor
+    """(e, packed) rows of the data whose known row is told; none if that is the nearest one"""
+    example_of: Tensor
+    """(e,) that known row"""
+    alike: Tensor
+    """(m, c) the nearest known rows from which actions lead as they do from this one, itself first"""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -54,6 +60,9 @@ class KnownRows(GrowingModule):
         self.register_buffer("rows", torch.zeros(0, encoder.packed))
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("scale", torch.ones(encoder.packed))
+        self.register_buffer("examples", torch.zeros(0, encoder.packed))
+        self.register_buffer("example_of", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("alike", torch.zeros(0, 0, dtype=torch.int64))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,17 +75,35 @@ class KnownRows(GrowingModule):
         self.rows = rows.clone()
         if scale is not None:
             self.scale = scale.to(rows)
+        self.examples, self.example_of, self.alike = self.examples[:0], self.example_of[:0], self.alike[:0]
+        self.__dict__.pop("_tree", None)
+
+    def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
+        """Let rows of the data (e, packed) say which known row is theirs, (e,), and which are alike to it, (m, c).
+
+        On the two sides of a wall, points that are near each other are not alike.
+        """
+        self.examples, self.example_of, self.alike = examples.clone(), example_of, alike
+        self.__dict__.pop("_tree", None)
 
     @property
     def corners(self) -> int:
         """How many known rows one row is made of: itself, or the corners of a simplex around it."""
         return 1 if self.categorical else min(self.rows.shape[1] + 1, max(len(self.rows), 1))
 
+    @cached_property
+    def _tree(self) -> KDTree:
+        """For the nearest example, or known row where there are no examples."""
+        return KDTree(self._scaled(self.examples if len(self.examples) else self.rows).numpy())
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        return (rows / self.scale).double()
+
     def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Which known rows packed rows (n, packed) are made of, and their shares: (n, corners) each.
 
         A category that was never seen has the share 0. A point among numbers is interpolated between the nearest known
-        ones; their shares are positive and sum to one.
+        ones that are alike; their shares are positive and sum to one.
         """
         if len(self.rows) == 0:
             return torch.zeros(len(rows), 1, dtype=torch.int64), torch.zeros(len(rows), 1)
@@ -84,20 +111,25 @@ class KnownRows(GrowingModule):
             wanted = self._code(rows)
             index = torch.searchsorted(self.codes, wanted).clamp(max=len(self.codes) - 1)
             return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
-        points = (self.rows / self.scale).double()
-        found = [_interpolate(x, points, self.corners) for x in torch.split((rows / self.scale).double(), ROWS_AT_ONCE)]
-        return torch.cat([index for index, _ in found]), torch.cat([share for _, share in found]).to(self.rows.dtype)
+        x, points, k = self._scaled(rows), self._scaled(self.rows), self.corners
+        if len(self.examples):
+            candidates = self.alike[self.example_of[torch.from_numpy(self._tree.query(x.numpy())[1])]]  # (n, c)
+            apart = (points[candidates] - x[:, None]).square().sum(2)
+            index = candidates.gather(1, apart.topk(k, largest=False).indices)
+        else:
+            index = torch.from_numpy(self._tree.query(x.numpy(), k)[1]).view(len(x), k)
+        return index, simplex_shares(x, points[index]).to(self.rows.dtype)
 
 
-def _interpolate(x: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of points (m, p) to each row of x (n, p), and the shares of them that give x back best."""
-    index = torch.cdist(x, points).topk(k, largest=False).indices  # (n, k)
-    apart = points[index] - x[:, None]  # (n, k, p)
+def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:
+    """(n, k) positive shares, with a sum of one, of corners (n, k, p) that give x (n, p) back as well as can be."""
+    apart = corners - x[:, None]  # (n, k, p)
     gram = apart @ apart.transpose(1, 2)  # (n, k, k)
     size = gram.diagonal(dim1=1, dim2=2).mean(1)
-    gram = gram + (RIDGE * size + 1e-18)[:, None, None] * torch.eye(k, dtype=x.dtype)
-    share = torch.linalg.solve(gram, torch.ones(len(x), k, 1, dtype=x.dtype)).squeeze(2).clamp(min=0)
-    return index, share / share.sum(1, keepdim=True)
+    gram = gram + (RIDGE * size + 1e-18)[:, None, None] * torch.eye(corners.shape[1], dtype=x.dtype)
+    share = torch.linalg.solve(gram, torch.ones(*corners.shape[:2], 1, dtype=x.dtype)).squeeze(2).clamp(min=0)
+    normalised: Tensor = share / share.sum(1, keepdim=True)
+    return normalised
 
 
 def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
@@ -149,8 +181,9 @@ class LandmarkForward(GrowingModule):
     """(K,) which of the known states are landmarks"""
     reach: Tensor
     """(K, M) E[gamma^T], where T is when a landmark's policy is first at its landmark; empty if all are landmarks"""
-    radius: Tensor
-    """() how many steps the farthest state is away from all landmarks: 0 if all states are landmarks"""
+    horizon: Tensor
+    """() steps that answers look ahead: twice as many as the farthest state is away from all landmarks, so about as
+    many as lie between two of them; 0 if all states are landmarks"""
 
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
@@ -166,7 +199,7 @@ class LandmarkForward(GrowingModule):
         self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
         self.register_buffer("landmarks", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("reach", torch.zeros(0, 0))
-        self.register_buffer("radius", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("horizon", torch.zeros((), dtype=torch.int64))
         self.states = KnownRows(encoder)
         self._answers: dict[bytes, Tensor] = {}
 
@@ -189,8 +222,8 @@ class LandmarkForward(GrowingModule):
             )
         if self.states.categorical and K < M:
             lines.append(
-                f"Memory holds {K:,} landmarks for {M:,} states; every state is at most {int(self.radius)} steps from "
-                "one, and answers look as far ahead."
+                f"Every state is at most {int(self.horizon) // 2} steps away from a landmark; answers look "
+                f"{int(self.horizon)} steps ahead."
             )
         return "\n".join(lines)
 
@@ -221,15 +254,15 @@ class LandmarkForward(GrowingModule):
         These are values of policies, so that acting greedily on them is never worse. With fewer landmarks than states:
 
         1. follow the best landmark's policy for good, max_k V_k, or stay;
-        2. before that, act freely for as many steps as the farthest state is away from all landmarks;
+        2. before that, act freely for some steps, about as many as lie between two landmarks;
         3. or follow a landmark's policy until it is there, and then do as in 2.
         """
         values = self.values(Z)  # (n, K, M)
         V = values.amax(1)
-        if int(self.radius) == 0:
+        if int(self.horizon) == 0:
             return V, values
         paid = torch.einsum("mad,nd->nma", self.B, Z)
-        for _ in range(int(self.radius)):
+        for _ in range(int(self.horizon)):
             V = self._seen_only(paid + self._ahead(V)).amax(2)
         K = len(self.landmarks)
         here = values[:, torch.arange(K), self.landmarks]  # (n, K) staying there
@@ -261,11 +294,11 @@ class LandmarkForward(GrowingModule):
         """(M, d) the successor features of the policy that `best` has found for a reward z (d,), from each state."""
         values, every = self.values(z[None])[0], torch.arange(len(self.states))
         rows = self._rows(values.argmax(0), every)
-        if int(self.radius) == 0:
+        if int(self.horizon) == 0:
             return rows
         V = values.amax(0)
-        for _ in range(int(self.radius)):
-            action = self._seen_only(self.B @ z + self._ahead(V[None])[0]).argmax(-1).squeeze(0)  # (M,)
+        for _ in range(int(self.horizon)):
+            action = self._seen_only((self.B @ z)[None] + self._ahead(V[None]))[0].argmax(1)  # (M,)
             rows = self.B[every, action.clamp(max=self.B.shape[1] - 1)] + mixture(
                 rows, self.following[every, action], self.share[every, action]
             )

@@ -80,7 +80,12 @@ class Whitening:
 
 def whitening(covariance: Tensor) -> Whitening:
     """Of Cov_rho B (d, d)."""
-    values, vectors = torch.linalg.eigh(covariance)
+    variances = covariance.diagonal()
+    if torch.equal(covariance, torch.diag(variances)):  # as B of many categories has it: no need to look for axes
+        values, order = variances.sort()
+        vectors = torch.eye(len(values), dtype=values.dtype)[:, order]
+    else:
+        values, vectors = torch.linalg.eigh(covariance)
     keep = values > RANK_SHARE * values[-1].clamp(min=1e-300)
     root, U = values[keep].sqrt(), vectors[:, keep]
     return Whitening((U / root).T, U * root)
