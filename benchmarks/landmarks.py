@@ -1,10 +1,12 @@
 """Every reward: landmarks with default settings, in mazes of many shapes and sizes and in the continuous maze.
 
-python benchmarks/landmarks.py mazes        # 9 mazes x 3 seeds, the suite all-rewards: 10 minutes
-python benchmarks/landmarks.py sizes        # quality, time and memory against the number of cells: 30 minutes
-python benchmarks/landmarks.py continuous   # the continuous maze, 3 seeds: 10 minutes
+python benchmarks/landmarks.py mazes        # 8 mazes x 3 seeds, the suite all-rewards: 3 minutes
+python benchmarks/landmarks.py sizes        # quality, time and memory against the number of cells: 6 minutes
+python benchmarks/landmarks.py few          # nine rooms with 8 to 453 landmarks, put together and alone: 2 minutes
+python benchmarks/landmarks.py continuous   # the continuous maze, 3 seeds, played: 5 minutes
 python benchmarks/landmarks.py constants    # goal + c in three mazes: a minute
-python benchmarks/landmarks.py trust        # predicted against true scores of short and whole runs: 3 minutes
+python benchmarks/landmarks.py trust        # predicted against true scores of short and whole runs: 6 minutes
+python benchmarks/landmarks.py speed        # time to quality, and how long an answer takes: 3 minutes
 python benchmarks/landmarks.py draw         # only prints and draws, from the committed results
 """
 
@@ -18,14 +20,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+import torch
+from trust import square_rewards
 
 import anyreward as ar
 from anyreward.acting.evaluate import policy_tables, score_policies
-from anyreward.experiments.all_rewards import FAMILIES, family_rewards, suite, tables_to_z
+from anyreward.experiments.all_rewards import FAMILIES, family_rewards, score_family, suite, tables_to_z
 from anyreward.experiments.compare import questions
 from anyreward.figures.maze import pyplot
+from anyreward.rewards.expression import parse
 from anyreward.storage.files import read_json, write_json
+from anyreward.theory.grid import grid_actions, grid_mdp, played_value
+from anyreward.worlds.continuous_maze import plane
 
 RESULTS = Path(__file__).parent / "results" / "landmarks"
 SEEDS = (0, 1, 2)
@@ -153,11 +161,7 @@ def sizes() -> None:
     for name, source in SIZES.items():
         agent, seconds = trained(source, 0)
         cells = source.count(" ")
-        families = (
-            {k: v.summary() for k, v in suite(agent, n=300 if cells < 1_000 else 30).items()}
-            if (cells < 3_000)
-            else some_families(agent)
-        )
+        families = {k: v.summary() for k, v in suite(agent, n=100).items()} if cells < 500 else some_families(agent)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         result = {"maze": name, "cells": cells, "seconds": seconds, **numbers(agent), "peak megabytes so far": peak}
         write_json(RESULTS / f"size {cells}.json", {**result, "families": families})
@@ -179,19 +183,70 @@ def some_families(agent: ar.Agent) -> dict[str, dict[str, float]]:
     return found
 
 
+def few() -> None:
+    """Nine rooms with fewer and fewer landmarks; beside it the maximum over them alone, as published."""
+    rows = []
+    for most in (8, 16, 32, 64, 128, 453):
+        agent, seconds = trained(MAZES["nine rooms"], 0, landmarks=most)
+        F = agent.representation.landmarks
+        assert F is not None
+        row = {"landmarks": len(F.landmarks), "horizon": int(F.horizon), "seconds": seconds, **numbers(agent)}
+        row["families"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
+        F.fill(horizon=torch.tensor(0))
+        row["alone"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
+        rows.append(row)
+        print(row, flush=True)
+    write_json(RESULTS / "few.json", {"maze": "nine rooms", "rows": rows})
+
+
 def continuous() -> None:
-    """Goals, sums, forbidden places and dense rewards on the grid of 1,600 points, and 1,000 goals played for."""
+    """Goals, sums, forbidden places and dense rewards, played in the maze, and 1,000 goals to reach."""
+    asked: Any = None
     for seed in SEEDS:
         agent, seconds = trained("continuous-maze", seed)
+        asked = asked or questions(agent, 50)
         kinds = {}
-        for name, asked in questions(agent, 50).items():
-            x = asked.score(agent)
+        for name, some in asked.items():
+            x = some.score(agent)
             assert x is not None
             kinds[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5))}
         reached = agent.reach_goals(1_000).success
         result = {"seed": seed, "seconds": seconds, **numbers(agent), "kinds": kinds, "goals reached": reached}
         write_json(RESULTS / f"continuous {seed}.json", result)
         print(seed, round(seconds), reached, {k: round(v["mean"], 3) for k, v in kinds.items()}, flush=True)
+
+
+def speed() -> None:
+    """Seconds until goals have 0.9 and dense rewards 0.95 in the four rooms; milliseconds an answer takes."""
+    learned = []
+    for updates in (40, 80, 160, 320, 640, 1_280, 20_000):
+        agent, seconds = trained("four-rooms", 0, updates=updates)
+        mdp = agent.exact_mdp()
+        score = {k: float(score_family(agent, mdp, k, 100).summary()["mean"]) for k in ("single goal", "dense normal")}
+        learned.append({"updates": updates, "seconds": seconds, **score})
+        print(learned[-1], flush=True)
+    answers = []
+    worlds = {"four-rooms": {}, "nine rooms": {}, "continuous-maze": {}, "four-rooms, a network": {"landmarks": 0}}
+    for name, changes in worlds.items():
+        source = MAZES.get(name.split(",")[0], name)
+        agent, _ = trained(source, 0, updates=20_000 if not changes else 400, **changes)
+        space, rng = agent.features.observation_space, np.random.default_rng(0)
+        states = agent.sample.rows[torch.from_numpy(rng.integers(len(agent.sample.rows), size=10_000))].numpy()
+        states = states[:, 0].astype(int) if isinstance(space, gym.spaces.Discrete) else states
+        asking, acting = [], []
+        for i in range(12):
+            target = ar.reward(f"-abs(x - {0.05 * i}) - abs(y - 0.3)")
+            started = time.perf_counter()
+            policy = agent.ask(target)
+            policy.act(states[:1])
+            asking.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            policy.act(states)
+            acting.append(time.perf_counter() - started)
+        row = {"world": name, "ask and first action, ms": 1e3 * float(np.median(asking[1:]))}
+        answers.append(row | {"10,000 states, ms": 1e3 * float(np.median(acting[1:]))})
+        print(answers[-1], flush=True)
+    write_json(RESULTS / "speed.json", {"time to quality": learned, "answers": answers})
 
 
 def constants() -> None:
@@ -208,6 +263,34 @@ def constants() -> None:
             found[f"{name}, c = {c}"] = {"mean": float(scores.mean()), "worst": float(scores.min())}
             print(name, c, scores.mean(), scores.min(), flush=True)
     write_json(RESULTS / "constants.json", found)
+
+
+def continuous_trust() -> list[dict[str, Any]]:
+    """Predicted and played scores in the continuous maze, of short runs and a whole one."""
+    found: list[dict[str, Any]] = []
+    square, gamma, step = plane(), 0.99, 1 / 60
+    mdp = grid_mdp(square, gamma, step)
+    x, y = np.asarray(mdp.observations, dtype=np.float64).T
+    asked = [(kind, text) for kind, texts in square_rewards(np.random.default_rng(0), 8).items() for text in texts]
+    paid = [lambda g, f=parse(text): np.asarray(f({"x": g[:, 0], "y": g[:, 1]}), dtype=float) for _, text in asked]
+    best = mdp.optimal_policy(mdp.on_states(np.stack([parse(t)({"x": x, "y": y}) for _, t in asked]))).argmax(-1)
+    rng = np.random.default_rng(0)
+    optimal = played_value(square, lambda g, which: grid_actions(best, step, g, which), paid, gamma)
+    random = played_value(square, lambda g, which: rng.integers(5, size=len(g)), paid, gamma)
+    for updates in (40, 200, 1_000, 20_000):
+        agent, _ = trained("continuous-maze", 0, updates=updates)
+        policies = [agent.ask(ar.reward(text)) for _, text in asked]
+        prefer = agent.representation.answers(torch.stack([policy.z for policy in policies]))
+
+        def act(g: Array, which: Array, prefer: Any = prefer) -> Array:
+            return np.asarray(prefer(torch.from_numpy(g.astype(np.float32)), which).argmax(1))
+
+        true = (played_value(square, act, paid, gamma) - random) / (optimal - random)
+        for (kind, _), policy, score in zip(asked, policies, true.tolist(), strict=True):
+            found.append({"maze": "continuous-maze", "updates": updates, "family": kind, "true": score})
+            found[-1] |= {"predicted": policy.trust.predicted, "verdict": policy.trust.verdict}
+        print(updates, float(true.mean()), flush=True)
+    return found
 
 
 def paid(r: Array, number: dict[tuple[float, ...], int], places: Array) -> Array:
@@ -240,8 +323,11 @@ def trust() -> None:
                     true = float(agent.score(policy, mdp).normalised[0])
                     found.append({"maze": maze, "updates": updates, "dim": dim, "family": family, "true": true})
                     found[-1] |= {"predicted": report.predicted, "verdict": report.verdict}
-    write_json(RESULTS / "trust.json", {"answers": found})
     print_trust(found)
+    write_json(RESULTS / "trust.json", {"answers": found})
+    found = continuous_trust()
+    print_trust(found)
+    write_json(RESULTS / "trust continuous.json", {"answers": found})
 
 
 def print_trust(found: list[dict[str, Any]]) -> None:
@@ -270,8 +356,9 @@ def draw() -> None:
             cells.append("{:.3f} ({:.2f}, {:.2f})".format(*figures))
         seconds, size = (np.mean([run[key] for run in runs]) for key in ("seconds", "megabytes"))
         print(f"| {result['maze']} | {runs[0]['states']} | {seconds:.0f} | {size:.1f} |", " | ".join(cells), "|")
-    if (RESULTS / "trust.json").exists():
-        print_trust(read_json(RESULTS / "trust.json")["answers"])
+    for path in sorted(RESULTS.glob("trust*.json")):
+        print(path.stem)
+        print_trust(read_json(path)["answers"])
     runs = sorted((read_json(path) for path in RESULTS.glob("size *.json")), key=lambda run: run["cells"])
     if not runs:
         return
@@ -303,8 +390,8 @@ def draw() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=["mazes", "sizes", "continuous", "constants", "trust", "draw"])
+    parts = (mazes, sizes, few, continuous, constants, trust, speed, draw)
+    parser.add_argument("what", nargs="+", choices=[part.__name__ for part in parts])
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for part in parser.parse_args().what:
-        parts = {"mazes": mazes, "sizes": sizes, "continuous": continuous, "constants": constants}
-        (parts | {"trust": trust, "draw": draw})[part]()
+    for wanted in parser.parse_args().what:
+        next(part for part in parts if part.__name__ == wanted)()

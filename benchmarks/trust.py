@@ -272,7 +272,7 @@ def continuous(seed: int = 0, each: int = 8) -> None:
         if not (out / "agent.json").exists():
             ar.train("continuous-maze", updates=updates, seed=seed, landmarks=0, compile=True).save(out)
         agent = ar.load(out)
-        truth = grid_mdp(plane(), agent.settings.gamma)
+        truth = grid_mdp(plane(), agent.settings.gamma, step=0.025)
         x, y = truth.observations.T.astype(np.float64)
         for name, texts in square_rewards(np.random.default_rng(seed), each).items():
             for text in texts:

@@ -170,10 +170,9 @@ class Agent:
     def _mean_reward(self, z_R: Tensor) -> Tensor:
         """(...) the mean under rho of the rewards with these z_R (..., d), where a constant changes no policy, else 0.
 
-        That is where no episode ends by itself, and F is a table, which is exact for every z: a network answers best
-        where its z is like those that it was trained with. A mean that is small beside the spread stays, too.
+        That is where no episode ends by itself, and F . z is all of Q. A mean that is small beside the spread stays.
         """
-        if self._may_end or self.representation.landmarks is None:
+        if self._may_end or self.settings.first_step or self.settings.bias:
             return torch.zeros(z_R.shape[:-1], dtype=z_R.dtype)
         w = z_R @ self.sample.white.into.T @ self.sample.white.into  # (..., d) the reward is B . w, as far as B goes
         mean = w @ self._mean_B
