@@ -16,6 +16,7 @@ import argparse
 import resource
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from trust import square_rewards
 
 import anyreward as ar
 from anyreward.acting.evaluate import policy_tables, score_policies
@@ -34,6 +34,7 @@ from anyreward.rewards.expression import parse
 from anyreward.storage.files import read_json, write_json
 from anyreward.theory.grid import grid_actions, grid_mdp, played_value
 from anyreward.worlds.continuous_maze import plane
+from trust import square_rewards
 
 RESULTS = Path(__file__).parent / "results" / "landmarks"
 SEEDS = (0, 1, 2)
@@ -265,6 +266,12 @@ def constants() -> None:
     write_json(RESULTS / "constants.json", found)
 
 
+def places_pay(text: str) -> Callable[[Array], Array]:
+    """What an expression pays at places (n, 2)."""
+    expression = parse(text)
+    return lambda g: np.broadcast_to(expression({"x": g[:, 0], "y": g[:, 1]}), len(g)).astype(np.float64)
+
+
 def continuous_trust() -> list[dict[str, Any]]:
     """Predicted and played scores in the continuous maze, of short runs and a whole one."""
     found: list[dict[str, Any]] = []
@@ -272,8 +279,8 @@ def continuous_trust() -> list[dict[str, Any]]:
     mdp = grid_mdp(square, gamma, step)
     x, y = np.asarray(mdp.observations, dtype=np.float64).T
     asked = [(kind, text) for kind, texts in square_rewards(np.random.default_rng(0), 8).items() for text in texts]
-    paid = [lambda g, f=parse(text): np.asarray(f({"x": g[:, 0], "y": g[:, 1]}), dtype=float) for _, text in asked]
-    best = mdp.optimal_policy(mdp.on_states(np.stack([parse(t)({"x": x, "y": y}) for _, t in asked]))).argmax(-1)
+    paid = [places_pay(text) for _, text in asked]
+    best = mdp.optimal_policy(mdp.on_states(np.stack([r(np.stack([x, y], 1)) for r in paid]))).argmax(-1)
     rng = np.random.default_rng(0)
     optimal = played_value(square, lambda g, which: grid_actions(best, step, g, which), paid, gamma)
     random = played_value(square, lambda g, which: rng.integers(5, size=len(g)), paid, gamma)

@@ -32,8 +32,7 @@ def saved_z(capsys: pytest.CaptureFixture[str], *arguments: str) -> np.ndarray:
 
 
 def z_of(agent: ar.Agent, target: ar.Reward) -> np.ndarray:
-    policy = agent.ask(target)
-    return policy.reward_scale * policy.z.double().numpy()
+    return agent.ask(target).belief.found.z.numpy()
 
 
 def test_every_form(capsys: pytest.CaptureFixture[str], agent: ar.Agent) -> None:

@@ -30,6 +30,7 @@ from anyreward.learning.presets import Settings
 from anyreward.learning.presets import preset as settings_of
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.tables import plan
 from anyreward.learning.train import begin, behaviour, fill_tables, learn, stream_seed
 from anyreward.loading import fresh_representation, load, uses_tables
 from anyreward.representation.basis import state_width
@@ -234,6 +235,8 @@ def _run(
             return collector.collect(_held_out(agent), s.exploration, *behaviour(representation, replay, s, random))
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
+        bar.say(cost(agent, s, flop))
+        learning.report = lambda note: bar.show(learning.done, note)
         stopped = stack.enter_context(stop_between_cycles())
         clock, note = time.perf_counter(), ""
         reported, saved = done // s.evaluate_every, time.perf_counter()
@@ -274,6 +277,16 @@ def _run(
             finish(done)  # whatever happened to the environment, what was learned is kept
             raise
         return finish(done, unseen)
+
+
+def cost(agent: Agent, s: Settings, flop: float) -> str:
+    """What a run will cost, in words."""
+    fm, representation = agent.features, agent.representation
+    if representation.landmarks is not None:
+        each = fm.actions if s.features_include_action else 1
+        return plan(fm.seen_space, fm.space, s.dim, s.landmarks, each)
+    weights = sum(p.numel() for module in (representation.F, representation.B) for p in module.parameters())
+    return f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
 
 
 @contextmanager

@@ -243,7 +243,8 @@ def test_an_answer_that_changes_is_judged_anew(agent: ar.Agent) -> None:
     copy = policy.greedy()
     policy.observe(np.tile(places, (20, 1)), np.tile(-places[:, 0], 20))
     new = agent.ask(ar.reward("-x"))
-    assert torch.nn.functional.cosine_similarity(policy.z, new.z, dim=0) > 0.99
+    seen, asked = policy.belief.found.z, new.belief.found.z
+    assert torch.nn.functional.cosine_similarity(seen, asked, dim=0) > 0.99
     assert policy.trust.predicted == pytest.approx(agent.score(policy, mdp).normalised[0], abs=0.15)
     assert policy.trust.samples == 20 * len(places)
     assert copy.trust == agent.ask(ar.goal(2, 8)).trust  # a copy from before keeps what it knew

@@ -288,7 +288,7 @@ def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
     assert beyond.trust.verdict != "good"
     along = agent.representation.backward_map(torch.from_numpy(np.stack([place, place + 0.1]))).double().mean(0)
     way = agent.ask(ar.demonstration([place, place + 0.1]))
-    assert torch.allclose(way.reward_scale * way.z.double(), along, rtol=1e-5)
+    assert torch.allclose(way.belief.found.z, along, rtol=1e-5)
     with pytest.raises(ar.UserError, match="a single one"):
         agent.ask(ar.demonstration(place))
     with pytest.raises(ar.UserError, match="in row 1"):

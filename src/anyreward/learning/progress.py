@@ -47,6 +47,11 @@ class TrainingProgress:
             self._bar.start()
         return self
 
+    def say(self, text: str) -> None:
+        """Print a line beside the display."""
+        if self._enabled:
+            self._console.print(text, highlight=False, soft_wrap=True)
+
     def show(self, done: int, note: str = "") -> None:
         """Bring the display up to date."""
         elapsed = time.perf_counter() - self._started

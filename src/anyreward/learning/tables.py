@@ -12,7 +12,7 @@ at once, so no gradient step is taken. The steps, in the order of `learn_tables`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -68,8 +68,41 @@ def can_list(space: Space) -> bool:
     """Whether the elements of a space can be listed, or covered by points."""
     parts = list(leaves(space))
     if all(leaf.kind != "number" for leaf in parts):
-        return bool(math.prod((leaf.categories or 2) ** leaf.packed for leaf in parts) <= MOST_CATEGORIES)
+        return listed(space) <= MOST_CATEGORIES
     return sum(leaf.packed for leaf in parts) <= MOST_NUMBERS and all(leaf.kind == "number" for leaf in parts)
+
+
+def listed(space: Space) -> int:
+    """How many elements of a space tables may have to list, at most: all, or the points that stand for numbers."""
+    parts = list(leaves(space))
+    if any(leaf.kind == "number" for leaf in parts):
+        return POINTS
+    return int(math.prod((leaf.categories or 2) ** leaf.packed for leaf in parts))
+
+
+def landmarks_for(states: int, dim: int, most: int, each: int = 1) -> int:
+    """How many landmarks tables have: all states, or ``most`` of them, but few where tables would be large.
+
+    A landmark counts ``each`` times where it has a policy for each action taken there.
+    """
+    K = min(states, most) * each
+    return K if K * states * dim <= FEW_NUMBERS else min(K, ENOUGH_LANDMARKS * each)
+
+
+def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
+    """What tables will cost, in words: sizes are upper bounds, as it is not known yet which states will be seen."""
+    S, n = listed(states), listed(features)
+    numbers = n == POINTS and any(leaf.kind == "number" for leaf in leaves(features))
+    d = min(NUMBER_FEATURES if numbers else n, MOST_DIM, dim or n)
+    K = landmarks_for(S, d, most, each)
+    size = K * S * d * 4 if K * S * d <= FEW_NUMBERS else min(K * S * d, BUDGET) * 4
+    said = f"Tables of at most {S:,} states, {K:,} landmarks and d = {d:,}: up to {max(size / 1e6, 1):,.0f} MB."
+    if not numbers and n > MOST_DIM:
+        said += (
+            f" If more than {MOST_DIM:,} features are visited, B tells groups of them apart instead of each, and "
+            "rewards for single ones are answered less well: give coarser features."
+        )
+    return said
 
 
 @dataclass(frozen=True)
@@ -102,10 +135,12 @@ def learn_tables(
     dim: int,
     landmarks: int,
     include_action: bool,
+    report: Callable[[str], None] = lambda note: None,
 ) -> dict[str, float]:
     """Fill the tables of F and B from transitions; ``sample`` (n,) are the rows that stand for rho.
 
-    ``dim`` and ``landmarks`` are upper bounds (dim 0: none but memory). Returns figures for the log.
+    ``dim`` and ``landmarks`` are upper bounds (dim 0: none but memory). ``report`` is told how far it is. Returns
+    figures for the log.
     """
     learn_states = count_model if F.states.categorical else neighbour_model
     model, phi = learn_states(F.states, data, F.actions)
@@ -130,7 +165,8 @@ def learn_tables(
         paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
         if include_action:  # a landmark is a state with an action taken there: K landmarks are K / A states
             paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
-        for goal, pi in zip(goals, goal_policies(model, paid, gamma), strict=True):  # (M, A)
+        for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, paid, gamma), strict=True)):  # (M, A)
+            report(f"landmark {k + 1} of {len(goals)}")
             there = torch.zeros(M, 1).index_fill_(0, goal, 1.0)
             solved = successor_features(model, pi, torch.cat([own_under(pi), there], 1), gamma)
             yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of a state are E[gamma^T] times its own
@@ -139,14 +175,12 @@ def learn_tables(
             yield successor_features(model, pi, own_under(pi), gamma), torch.zeros(M)
 
     V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
-    K = min(M, landmarks) * each
+    K = landmarks_for(M, d, landmarks, each)
 
     def choose(most: int) -> Tensor:
         """(K,) landmarks: well-spread states, as often as there are actions where a landmark has one."""
         return far_states(F.states, model, max(1, most // each)).repeat_interleave(each)
 
-    if K * M * d > FEW_NUMBERS:
-        K = min(K, ENOUGH_LANDMARKS * each)
     if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
         chosen = choose(min(K, BUDGET // (2 * M * d)))
         V, reach = (torch.stack(column) for column in zip(*measures(chosen), strict=True))

@@ -68,6 +68,8 @@ class Learning:
     """transitions that had been added when tables were last filled"""
     figures: dict[str, Tensor] = field(default_factory=dict)
     """what was found out when tables were last filled"""
+    report: Callable[[str], None] = lambda note: None
+    """is told how far the filling of tables is"""
 
 
 def begin(representation: Representation, s: Settings) -> Learning:
@@ -266,7 +268,17 @@ def fill_tables(
         return learning.figures
     if now or replay.added >= 2 * learning.known:
         sample = replay.sample(s.feature_sample, s.seed, every=representation.feature_encoder.categorical)
-        figures = learn_tables(F, B, replay.transitions, sample, s.gamma, s.dim, s.landmarks, s.features_include_action)
+        figures = learn_tables(
+            F,
+            B,
+            replay.transitions,
+            sample,
+            s.gamma,
+            s.dim,
+            s.landmarks,
+            s.features_include_action,
+            learning.report,
+        )
         learning.figures = {name: torch.tensor(value) for name, value in figures.items()}
         learning.known = replay.added
     return learning.figures
