@@ -171,7 +171,7 @@ def test_few_landmarks_do_in_a_corridor() -> None:
         corridor[s, 0, max(s - 1, 0)] = corridor[s, 1, min(s + 1, 59)] = corridor[s, 2, s] = 1.0
     mdp = FiniteMDP(corridor, 0.99)
     F, _ = learned(every_transition(mdp), 60, 3, landmarks=4, gamma=0.99)
-    assert int(F.horizon) == 2 * 14  # from 14 to the end of a gap between 0, 14 or 15, 29 and 59
+    assert int(F.horizon) == 4 * 14  # from 14 to the end of a gap between 0, 14 or 15, 29 and 59
     r = np.zeros((3, 60))
     r[0, 31], r[1, 17], r[1, 44], r[2, 25], r[2, 26] = 1.0, 0.5, 1.0, 1.0, -1.0
     Q = F.tables(torch.from_numpy(r / np.sqrt(60)).float())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import anyreward as ar
 
@@ -17,15 +18,26 @@ MAZE = """
 """
 
 
-def test_a_small_maze_is_learned_without_reward(tmp_path: Path) -> None:
+@pytest.mark.parametrize("landmarks", [0, 128], ids=["networks", "landmarks"])
+def test_a_small_maze_is_learned_without_reward(tmp_path: Path, landmarks: int) -> None:
     (tmp_path / "two_rooms.txt").write_text(MAZE)
-    agent = ar.train(tmp_path / "two_rooms.txt", dim=25, hidden=64, updates=2_500, gamma=0.95, seed=0, progress=False)
+    how = {"dim": 25, "hidden": 64, "updates": 2_500, "gamma": 0.95, "seed": 0, "progress": False}
+    agent = ar.train(tmp_path / "two_rooms.txt", landmarks=landmarks, **how)
+    assert (agent.representation.landmarks is None) == (landmarks == 0)
     quality = agent.goal_quality(temperature=0.0).ratio
     assert quality.mean() > 0.98
     assert quality.min() > 0.9
     # rewards of other kinds, through ask(): on the scale 0 = random, 1 = optimal
     targets = [ar.goal(1, 1) + ar.goal(5, 3), ar.reward(lambda g: (g[:, 0] > 3).astype(float))]
     assert agent.score(targets).normalised.min() > 0.95
+    # a constant changes no policy, so it changes no answer, and adds its worth to the value
+    one, goals = ar.reward(lambda g: np.ones(len(g)), "1"), [ar.goal(1, 1), ar.goal(5, 3), ar.goal(3, 2)]
+    plain = agent.score(goals).normalised
+    start = agent.exact_mdp().observations[:1]
+    for c in (-10.0, -1.0, 1.0, 10.0):
+        np.testing.assert_allclose(agent.score([goal + c * one for goal in goals]).normalised, plain, atol=0.01)
+        worth = agent.ask(goals[0] + c * one).value(start) - agent.ask(goals[0] + 5 * one).value(start)
+        np.testing.assert_allclose(worth, 20 * (c - 5), rtol=1e-3)
 
 
 def test_b_of_state_and_action_answers_rewards_on_actions() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -444,15 +443,6 @@ def test_four_rooms_need_neighbours_alone() -> None:
 def test_what_is_no_metric(distance: Array, message: str) -> None:
     with pytest.raises(UserError, match=message):
         kr_norm(np.zeros(3), distance)
-
-
-def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(UserError, match=r"pip install 'anyreward\[theory\]'"):
-        kr_norm(np.zeros(2), 1 - np.eye(2))
-
-
-# z_R from samples
 
 
 @FEW

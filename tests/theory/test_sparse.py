@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from anyreward import FiniteMDP, UserError, finite_mdp
 from anyreward.theory import garnet, sparse
-from anyreward.theory.finite_mdp import MOST_DENSE_STATES, SPARSE_ABOVE
+from anyreward.theory.finite_mdp import SPARSE_ABOVE
 from anyreward.worlds.maze import FOUR_ROOMS, parse_maze, random_maze
 
 Array = np.ndarray[Any, Any]
@@ -241,14 +240,6 @@ def test_a_sparse_maze_has_the_transitions_of_its_drawing() -> None:
     assert mdp.is_sparse
     assert mdp.P.toarray().reshape(mdp.states, 5, mdp.states).tolist() == maze.transitions.tolist()
     assert (mdp.observations == maze.free).all()
-
-
-def test_without_scipy_worlds_are_dense_as_long_as_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("scipy", "scipy.sparse"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert not finite_mdp("." * (SPARSE_ABOVE + 1), 0.9).is_sparse
-    with pytest.raises(UserError, match=r"pip install 'anyreward\[theory\]'"):
-        finite_mdp("." * (MOST_DENSE_STATES + 1), 0.9)
 
 
 def distances(drawing: str, goal: int) -> Array:

@@ -50,7 +50,7 @@ class Theory:
         broken = [f"{row['statement']} ({row['rewards']})" for row in rows if not row["holds"]]
         print("trivial: what no two policies differ by; useful: how often the bound is below that (docs/theory.md).")
         if not any(row["statement"] == WEAK for row in rows):
-            print(f"{WEAK}: left out; it needs SciPy (pip install 'anyreward[theory]') and a goal for each state.")
+            print(f"{WEAK}: left out; it needs a goal for each state.")
         print(f"A bound was exceeded: {', '.join(broken)}." if broken else "Every bound holds.")
         if self.json:
             write_json(self.json, {"agent": agent.fingerprint, "seed": self.seed, "rows": rows})

@@ -12,7 +12,7 @@ from anyreward.acting.evaluate import score_policies, state_features
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.representation.losses import boltzmann
-from anyreward.theory import bounds, sparse
+from anyreward.theory import bounds
 from anyreward.theory.bounds import Bound
 from anyreward.theory.fb import FB, exact, goal_measure
 from anyreward.theory.finite_mdp import FiniteMDP
@@ -147,7 +147,7 @@ def statements(fb: FB, seed: int = 0) -> dict[str, Callable[[Array], Bound[Any]]
         "fixed B": lambda r: bounds.fixed_backward(fixed, r)[0],
         "fixed B, precise": lambda r: bounds.fixed_backward(fixed, r)[1],
     }
-    if sparse.installed() and (fb.phi == np.arange(fb.mdp.states)[:, None]).all():
+    if (fb.phi == np.arange(fb.mdp.states)[:, None]).all():
         distance = steps_between(fb)
         found[WEAK] = lambda r: bounds.lipschitz(fb, r, distance)
     return found

@@ -24,7 +24,8 @@ class Settings:
     landmarks it is an upper bound (0: as many as there are features and memory; 100 for networks)."""
     landmarks: int = 0
     """Landmarks at most (0: none, and F(s, a, z) is a network, as in the paper): F and B then are tables with one
-    policy for each landmark, where states can be listed or have at most three numbers. Elsewhere F stays a network."""
+    policy for each landmark, where states can be listed or have at most three numbers. Elsewhere F stays a network.
+    Where tables would be large, 64 landmarks are enough."""
     updates: int = 800_000
     """Gradient updates in all (paper: 800 epochs of 25 cycles of 40)."""
     gamma: float = 0.99

@@ -58,6 +58,9 @@ DROPPED = 0.05
 """Share of what a policy visits that may be left out."""
 PROBES = 8
 """Landmarks by which it is found out how many features a policy visits."""
+HORIZON = 4
+"""Steps that answers look ahead, in units of how far the farthest state is from all landmarks: twice as far as two
+neighbouring landmarks lie apart."""
 TIE = 0.1
 """Actions are equally good if one is worse by less than this share of what a step of delay costs."""
 DENSE = 4_000
@@ -206,12 +209,12 @@ def learn_tables(
         seen=model.seen,
         landmarks=chosen,
         reach=reach if radius else reach[:0],
-        horizon=torch.tensor(2 * radius),
+        horizon=torch.tensor(HORIZON * radius),
     )
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
-        "horizon": float(2 * radius),
+        "horizon": float(HORIZON * radius),
         "dim": float(d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }

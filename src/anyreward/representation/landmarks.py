@@ -7,7 +7,7 @@ and answers a reward by generalised policy improvement over all of them (the end
     Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
 
 Where there are fewer landmarks than states, policies are put together from these, too: go to a landmark, from there to
-any state that is no farther away than the farthest is from all landmarks, and stay (`LandmarkForward.best`).
+any state around it, and stay (`LandmarkForward.best`).
 
 The tables are filled in by `anyreward.learning.tables`.
 """
@@ -182,8 +182,8 @@ class LandmarkForward(GrowingModule):
     reach: Tensor
     """(K, M) E[gamma^T], where T is when a landmark's policy is first at its landmark; empty if all are landmarks"""
     horizon: Tensor
-    """() steps that answers look ahead: twice as many as the farthest state is away from all landmarks, so about as
-    many as lie between two of them; 0 if all states are landmarks"""
+    """() steps that answers look ahead: several times as many as the farthest state is away from all landmarks; 0 if
+    all states are landmarks"""
 
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
@@ -222,8 +222,8 @@ class LandmarkForward(GrowingModule):
             )
         if self.states.categorical and K < M:
             lines.append(
-                f"Every state is at most {int(self.horizon) // 2} steps away from a landmark; answers look "
-                f"{int(self.horizon)} steps ahead."
+                f"Fewer landmarks than states: answers look {int(self.horizon)} steps ahead, four times as far as any "
+                "state is from the next landmark."
             )
         return "\n".join(lines)
 
@@ -254,7 +254,7 @@ class LandmarkForward(GrowingModule):
         These are values of policies, so that acting greedily on them is never worse. With fewer landmarks than states:
 
         1. follow the best landmark's policy for good, max_k V_k, or stay;
-        2. before that, act freely for some steps, about as many as lie between two landmarks;
+        2. before that, act freely for some steps, twice as many as lie between two landmarks;
         3. or follow a landmark's policy until it is there, and then do as in 2.
         """
         values = self.values(Z)  # (n, K, M)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import (
@@ -245,13 +247,6 @@ def kr_norm(mu: Array, distance: Array) -> Array:
 
     Solved as a linear program for each measure. distance (G, G) is a metric; it may be infinite between two goals.
     """
-    try:
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_array
-    except ImportError as error:
-        raise UserError(
-            "The Kantorovich-Rubinstein norm needs SciPy, which is not installed: pip install 'anyreward[theory]'."
-        ) from error
     mu, distance = np.asarray(mu, dtype=np.float64), np.asarray(distance, dtype=np.float64)
     _check_metric(distance, mu.shape[-1])
     i, j = binding_pairs(distance)

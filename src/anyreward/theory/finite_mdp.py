@@ -16,8 +16,6 @@ Array = np.ndarray[Any, Any]
 
 SPARSE_ABOVE = 150
 """States above which transitions are kept sparse: optimal values break even at some 70, values of policies at 200."""
-MOST_DENSE_STATES = 2_000
-"""States up to which dense transitions do where SciPy is missing: 160 MB for five actions."""
 MOST_PAIRS = 5_000
 """Pairs (s, a) up to which the successor measure is built: 200 MB, and some seconds for the inverse."""
 
@@ -307,11 +305,11 @@ def from_entries(
 ) -> FiniteMDP:
     """An MDP of (states, actions) from its transitions: the rows s*A + a, where they lead, and how likely.
 
-    Sparse above `SPARSE_ABOVE` states where SciPy is installed.
+    Sparse above `SPARSE_ABOVE` states.
     """
     S, A = shape
     observations = np.arange(S) if observations is None else observations
-    if S > SPARSE_ABOVE and (sparse.installed() or S > MOST_DENSE_STATES):
+    if S > SPARSE_ABOVE:
         return FiniteMDP(sparse.csr_matrix((probabilities, (rows, to)), shape=(S * A, S)), gamma, observations)
     P = np.zeros((S * A, S))
     np.add.at(P, (rows, to), probabilities)

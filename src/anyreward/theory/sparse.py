@@ -5,12 +5,11 @@ P is a SciPy matrix (S*A, S) with row s*A + a for (s, a). Linear systems are sol
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-
-from anyreward.errors import UserError
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.linalg import splu
 
 Array = np.ndarray[Any, Any]
 
@@ -22,17 +21,8 @@ ROUNDING = 1e-14
 """Relative error that a step may carry; times the horizon 1 / (1 - gamma), a gain that no policy is changed for."""
 
 
-def installed() -> bool:
-    """Whether SciPy is there."""
-    return find_spec("scipy") is not None
-
-
 def csr_matrix(entries: Any, shape: tuple[int, int] | None = None) -> Any:
     """Anything that SciPy can make a sparse matrix of, in float64 and row by row."""
-    try:
-        from scipy.sparse import csr_array
-    except ImportError as error:
-        raise UserError("Sparse transitions need SciPy: pip install 'anyreward[theory]'.") from error
     return csr_array(entries, shape=shape, dtype=np.float64)
 
 
@@ -98,8 +88,5 @@ def optimum(P: Any, gamma: float, r: Array) -> tuple[Array, Array]:
 
 def _factorised(P: Any, gamma: float, pi: Array) -> Any:
     """The sparse LU of I - gamma P_pi for one policy pi (S, A): diagonally dominant, so pivots are not needed."""
-    from scipy.sparse import eye_array
-    from scipy.sparse.linalg import splu
-
     system = eye_array(len(pi), format="csc") - gamma * transition_matrix(P, pi).tocsc()
     return splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
