@@ -1,7 +1,8 @@
 """A small world made of held-out transitions, in which an answer is tried out: what trust in it rests on.
 
-Its places are the ends s' of the transitions. What an action does in a place is what happened in those few transitions
-that began most alike, and F tells what is alike: pairs (s, a) are, if F says that the same future follows. In this
+Its places are the ends s' of the transitions. What an action does in a place is what happened in transitions that began
+there or, where there are none, in those few that began most alike, and F tells what is alike: pairs (s, a) are, if F
+says that the same future follows. In this
 world the answer, the random policy and the best one are followed for the asked reward, and the answer's score is
 where it comes to lie between the other two. All three are fixed points of averages, so nothing can diverge, and no
 constant is fitted to true scores.
@@ -118,6 +119,11 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
     codes = pair_codes(representation, torch.cat([starts, places]), Z, goals)  # (P + M, A, code)
     of_pairs = codes[torch.arange(len(starts)), actions]  # (P, code)
     near, share = nearest(codes[len(starts) :], of_pairs)
+    if categorical:  # what happened in a pair itself tells more than any likeness, above all where F knows nothing
+        itself = same_pairs(places, distinct, representation.actions)  # (M, A)
+        known = (itself >= 0)[..., None]
+        near = torch.where(known, itself[..., None], near)
+        share = torch.where(known, 1 / near.shape[2], share)
     goes_on = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
     return SmallWorld(
         places,
@@ -129,6 +135,14 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
         near,
         share,
     )
+
+
+def same_pairs(places: Tensor, pairs: Tensor, actions: int) -> Tensor:
+    """(M, A) which of the pairs (P, packed + 1) is each action in each place (M, packed); -1 where none is."""
+    every = torch.cat([places.repeat_interleave(actions, 0), torch.arange(actions).repeat(len(places))[:, None]], 1)
+    number = {row.tobytes(): i for i, row in enumerate(pairs.numpy())}
+    found = [number.get(row.tobytes(), -1) for row in every.to(pairs).numpy()]
+    return torch.tensor(found).view(len(places), actions)
 
 
 def pair_codes(representation: Representation, observations: Tensor, Z: Tensor, goals: Tensor) -> Tensor:
