@@ -385,12 +385,15 @@ def draw() -> None:
     labels = ("mean score, 0 = random, 1 = optimal", "seconds of training, 2 cores", "megabytes of the tables")
     for axis, label in zip(axes, labels, strict=True):
         axis.set(xscale="log", xlabel="cells", ylabel=label)
-        axis.set_xticks(cells, [f"{n:,}" for n in cells], rotation=45)
-        axis.minorticks_off()
+        shown = [n for i, n in enumerate(cells) if i == 0 or n > 1.2 * cells[i - 1]]  # labels must not overlap
+        axis.set_xticks(shown, [f"{n:,}" for n in shown], rotation=45)
         axis.grid(alpha=0.3)
     axes[0].set_ylim(-0.05, 1.05)
-    axes[1].set_yscale("log")
-    axes[2].set_yscale("log")
+    for axis, ticks in ((axes[1], (1, 3, 10, 30, 100)), (axes[2], (3, 10, 30, 100, 300, 1_000))):
+        axis.set_yscale("log")
+        axis.set_yticks(ticks, [f"{n:,}" for n in ticks])
+    for axis in axes:
+        axis.minorticks_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(RESULTS / "sizes.png", dpi=120)
 

@@ -123,7 +123,7 @@ def small_world(rows: Transitions, representation: Representation, Z: Tensor, ga
         itself = same_pairs(places, distinct, representation.actions)  # (M, A)
         known = (itself >= 0)[..., None]
         near = torch.where(known, itself[..., None], near)
-        share = torch.where(known, 1 / near.shape[2], share)
+        share = torch.where(known, torch.eye(near.shape[2], dtype=share.dtype)[0], share)
     goes_on = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
     return SmallWorld(
         places,
