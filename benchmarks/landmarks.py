@@ -375,17 +375,17 @@ def draw() -> None:
         print(f"{run['cells']:6d} cells {sizes}: {means}")
     plt = pyplot()
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    cells = [run["cells"] for run in runs]
+    counts: list[int] = [run["cells"] for run in runs]
     styles = ["o-", "s-", "^-", "v-", "D-", "P-", "X-", "*-"]
     colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"]
     for family, style, colour in zip(families, styles, colours, strict=True):
-        axes[0].plot(cells, [run["families"][family]["mean"] for run in runs], style, color=colour, label=family)
-    axes[1].plot(cells, [run["seconds"] for run in runs], "o-", color="#0072b2")
-    axes[2].plot(cells, [run["megabytes"] for run in runs], "o-", color="#0072b2")
+        axes[0].plot(counts, [run["families"][family]["mean"] for run in runs], style, color=colour, label=family)
+    axes[1].plot(counts, [run["seconds"] for run in runs], "o-", color="#0072b2")
+    axes[2].plot(counts, [run["megabytes"] for run in runs], "o-", color="#0072b2")
     labels = ("mean score, 0 = random, 1 = optimal", "seconds of training, 2 cores", "megabytes of the tables")
     for axis, label in zip(axes, labels, strict=True):
         axis.set(xscale="log", xlabel="cells", ylabel=label)
-        shown = [n for i, n in enumerate(cells) if i == 0 or n > 1.2 * cells[i - 1]]  # labels must not overlap
+        shown = [n for i, n in enumerate(counts) if i == 0 or n > 1.2 * counts[i - 1]]  # labels must not overlap
         axis.set_xticks(shown, [f"{n:,}" for n in shown], rotation=45)
         axis.grid(alpha=0.3)
     axes[0].set_ylim(-0.05, 1.05)

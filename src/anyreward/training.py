@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -286,7 +287,15 @@ def cost(agent: Agent, s: Settings, flop: float) -> str:
         each = fm.actions if s.features_include_action else 1
         return plan(fm.seen_space, fm.space, s.dim, s.landmarks, each)
     weights = sum(p.numel() for module in (representation.F, representation.B) for p in module.parameters())
-    return f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    said = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if s.device == "cpu" and not s.compile and s.threads > 1 and load + s.threads > cores + 0.8:
+        said += (
+            f" Other programs keep about {load:.1f} of {cores} cores busy, and threads would wait for each other: "
+            "compile (--compile), or take fewer of them (--threads 1)."
+        )
+    return said
 
 
 @contextmanager

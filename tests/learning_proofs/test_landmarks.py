@@ -325,6 +325,23 @@ def test_the_landmark_that_leads_is_told(rooms: ar.Agent) -> None:
         rooms.ask(ar.goal(9, 9), refine=2).landmark(24)
 
 
+def test_what_tables_will_cost_is_said_before() -> None:
+    small = tables.plan(gym.spaces.Discrete(121), gym.spaces.Discrete(121), 0, 128, 1)
+    assert small == "Tables of at most 121 states, 121 landmarks and d = 121: up to 7 MB."
+    square = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+    assert "2,500 states, 64 landmarks and d = 1,000: up to 537 MB." in tables.plan(square, square, 0, 128, 1)
+    large = tables.plan(gym.spaces.Discrete(20_000), gym.spaces.Discrete(20_000), 0, 128, 1)
+    assert "d = 4,096" in large
+    assert "give coarser features" in large
+
+
+def test_a_run_says_its_cost_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    ar.train("pillars", updates=40)
+    assert "Tables of at most" in capsys.readouterr().err
+    ar.train("pillars", updates=40, landmarks=0, dim=10, hidden=8)
+    assert "weights, d = 10: 40 updates of" in capsys.readouterr().err
+
+
 def test_it_is_saved_and_loaded(rooms: ar.Agent, tmp_path: Path) -> None:
     loaded = ar.load(rooms.save(tmp_path / "agent"))
     assert loaded.fingerprint == rooms.fingerprint

@@ -12,7 +12,7 @@ import torch
 import anyreward as ar
 from anyreward.learning.replay import Transitions
 from anyreward.rewards.inference import FeatureSample, Inferred
-from anyreward.rewards.smallworld import small_world
+from anyreward.rewards.smallworld import same_pairs, small_world
 from anyreward.rewards.trust import bellman_residual, conditioning, judge, represented, thin_rows, typicality
 from anyreward.training import split_off
 from tests.exact import GAMMA, exact_agent, garnet
@@ -282,3 +282,20 @@ def test_a_dataset_is_split() -> None:
     assert len(unseen.actions) == min(n // 10, 1_000)
     few = rows.at(torch.from_numpy(rng.integers(n, size=500)))
     assert split_off(few, 1_000, seed=0)[1] is None
+
+
+def test_pairs_are_found_among_those_that_were_held_out() -> None:
+    places, pairs = torch.tensor([[4.0], [7.0]]), torch.tensor([[4.0, 1.0], [9.0, 0.0], [7.0, 0.0]])
+    assert same_pairs(places, pairs, 2).tolist() == [[-1, 0], [2, -1]]
+
+
+def test_a_run_of_little_data_is_not_trusted_where_it_knows_nothing() -> None:
+    agent = ar.train("four-rooms", updates=40, seed=0, progress=False)
+    mdp = agent.exact_mdp()
+    targets = [ar.reward("x + y"), ar.reward("-hypot(x - 3, y - 8)"), ar.reward("(x > 6) * (y > 6)")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        policies = [agent.ask(target) for target in targets]
+    true = np.concatenate([agent.score(policy, mdp).normalised for policy in policies])
+    assert [policy.trust.predicted for policy in policies] == pytest.approx(true, abs=0.15)
+    assert true.min() < 0.5
