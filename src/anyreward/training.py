@@ -237,7 +237,7 @@ def _run(
 
         bar = stack.enter_context(TrainingProgress(s.updates, progress, done))
         bar.say(cost(agent, s, flop))
-        learning.report = lambda note: bar.show(learning.done, note)
+        learning.report = bar.remark
         stopped = stack.enter_context(stop_between_cycles())
         clock, note = time.perf_counter(), ""
         reported, saved = done // s.evaluate_every, time.perf_counter()

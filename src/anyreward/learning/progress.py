@@ -52,6 +52,11 @@ class TrainingProgress:
         if self._enabled:
             self._console.print(text, highlight=False, soft_wrap=True)
 
+    def remark(self, note: str) -> None:
+        """Show a note beside the bar; nothing where there are lines instead."""
+        if self._bar:
+            self._bar.update(self._task, note=note)
+
     def show(self, done: int, note: str = "") -> None:
         """Bring the display up to date."""
         elapsed = time.perf_counter() - self._started
