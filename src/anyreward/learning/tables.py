@@ -98,7 +98,7 @@ def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
     numbers = n == POINTS and any(leaf.kind == "number" for leaf in leaves(features))
     d = min(NUMBER_FEATURES if numbers else n, MOST_DIM, dim or n)
     K = landmarks_for(S, d, most, each)
-    size = K * S * d * 4 if K * S * d <= FEW_NUMBERS else min(K * S * d, BUDGET) * 4
+    size = 4 * (min(K * S * d, BUDGET) + S * each * d + (d if numbers else n) * d)  # V, B of states, B of features
     said = f"Tables of at most {S:,} states, {K:,} landmarks and d = {d:,}: up to {max(size / 1e6, 1):,.0f} MB."
     if not numbers and n > MOST_DIM:
         said += (
