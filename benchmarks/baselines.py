@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import score_policies
+from anyreward.acting.exact import score_policies
 from anyreward.acting.policy import action_probabilities
 from anyreward.experiments.compare import KINDS as REWARD_KINDS
 from anyreward.experiments.compare import NOT_POSSIBLE, compare

@@ -4,6 +4,8 @@
     python benchmarks/behaviour.py run after.json        # at the commit after
     python benchmarks/behaviour.py compare before.json after.json
 
+With ``run FILE NAME double`` the runs whose name contains NAME compute in float64, where rounding is too small to show.
+
 A hash covers the networks or tables, the sample of rho, the z of four rewards and the greedy actions that answer them.
 Beside each hash stand numbers, so that a difference can be told from rounding.
 """
@@ -66,14 +68,13 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     agent = ar.train(source, progress=False, seed=0, threads=2, **options)
     seconds = time.perf_counter() - started
-    model = agent.model if hasattr(agent, "model") else agent.representation  # type: ignore[attr-defined]  # both sides
-    phi = model.phi if hasattr(model, "phi") else agent.features
+    model = agent.model if hasattr(agent, "model") else agent.model  # type: ignore[attr-defined]  # both sides
+    phi = model.phi if hasattr(model, "phi") else agent.model.phi
     sample = agent.sample
     weights = hashlib.sha256()
     total = 0.0
     for name in ("F", "B"):
-        for key, tensor in sorted(getattr(model, name).state_dict().items()):
-            weights.update(f"{name}.{key}".encode())
+        for _, tensor in sorted(getattr(model, name).state_dict().items()):
             weights.update(tensor.contiguous().cpu().numpy().tobytes())
             total += float(tensor.double().abs().sum()) if tensor.is_floating_point() else 0.0
     rho = hashlib.sha256(sample.rows.contiguous().numpy().tobytes() + sample.weights.numpy().tobytes()).hexdigest()
@@ -103,8 +104,10 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(path: Path, only: str = "") -> None:
+def run(path: Path, only: str = "", double: bool = False) -> None:
     """All runs, written as they come."""
+    if double:
+        torch.set_default_dtype(torch.float64)
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     torch.set_num_threads(2)
     for name, (source, options) in RUNS.items():
@@ -140,6 +143,6 @@ def compare(before: Path, after: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "run":
-        run(Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
+        run(Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "", double=sys.argv[4:] == ["double"])
     else:
         compare(Path(sys.argv[2]), Path(sys.argv[3]))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.goals import goal_test_of, together
+from anyreward.acting.play import goal_test_of, together
 from anyreward.storage.files import write_json
 from anyreward.worlds.spaces import pack_seen, with_final
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 def play(agent: ar.Agent, asked: list[ar.Reward] | None, places: Array, seed: int = 0) -> Array:
     """(n, m) whether each of m places (n, m, k) was reached in an episode of the answer; of random actions for None."""
-    world, features = agent.world(), agent.features
+    world, features = agent.world(), agent.model.phi
     test, rng = goal_test_of(world), np.random.default_rng(seed)
     n, space = len(places), features.observation_space
     Z = None if asked is None else torch.stack([agent.ask(target).z for target in asked])
@@ -40,7 +40,7 @@ def play(agent: ar.Agent, asked: list[ar.Reward] | None, places: Array, seed: in
                 actions = rng.integers(features.actions, size=env.num_envs)
                 if Z is not None:
                     packed = torch.from_numpy(pack_seen(space, observations))
-                    best = agent.representation.q(packed, Z[which]).argmax(1).numpy()
+                    best = agent.model.q(packed, Z[which]).argmax(1).numpy()
                     actions = np.where(rng.random(env.num_envs) < test.epsilon, actions, best)
                 observations, _, terminated, truncated, infos = env.step(actions + agent.action_start)
                 done, seen = terminated | truncated, observations

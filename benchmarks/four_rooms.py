@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import Scores
+from anyreward.acting.exact import Scores
 from anyreward.figures.maze import pyplot
 from anyreward.storage.files import write_json
 
@@ -67,7 +67,7 @@ def run(job: tuple[str, int]) -> None:
     folder = Path("runs") / f"four-rooms-{preset}-{seed}"
     s = ar.preset(preset, updates=UPDATES, dim=DIM, seed=seed, compile=True, landmarks=0)
     agent = ar.train("four-rooms", settings=s, out=folder, overwrite=True)
-    mdp, table = agent.exact_mdp(), agent.features.table
+    mdp, table = agent.exact_mdp(), agent.model.phi.table
     assert table is not None
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     result = {

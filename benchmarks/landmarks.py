@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import policy_tables, score_policies
+from anyreward.acting.exact import policy_tables, score_policies
 from anyreward.experiments.all_rewards import FAMILIES, family_rewards, score_family, suite, tables_to_z
 from anyreward.experiments.compare import questions
 from anyreward.figures.maze import pyplot
@@ -139,7 +139,7 @@ def trained(source: str, seed: int, **changes: Any) -> tuple[ar.Agent, float]:
 
 def numbers(agent: ar.Agent) -> dict[str, Any]:
     """The sizes of an agent's tables."""
-    F = agent.representation.landmarks
+    F = agent.model.landmarks
     assert F is not None
     size = sum(table.numel() * table.element_size() for table in F.state_dict().values())
     return {"states": len(F.states), "landmarks": len(F.landmarks), "dim": F.B.shape[2], "megabytes": size / 1e6}
@@ -178,7 +178,7 @@ def some_families(agent: ar.Agent) -> dict[str, dict[str, float]]:
         r = family_rewards(agent, mdp, name, 20, 0)
         r = r[np.random.default_rng(0).permutation(len(r))[:20]]
         z, _ = tables_to_z(agent, mdp, r)
-        pi = policy_tables(agent.representation, agent.packed_states(mdp), z)
+        pi = policy_tables(agent.model, agent.packed_states(mdp), z)
         x = score_policies(mdp, pi, r).normalised
         found[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5)), "worst": float(x.min())}
     return found
@@ -189,7 +189,7 @@ def few() -> None:
     rows = []
     for most in (8, 16, 32, 64, 128, 453):
         agent, seconds = trained(MAZES["nine rooms"], 0, landmarks=most)
-        F = agent.representation.landmarks
+        F = agent.model.landmarks
         assert F is not None
         row = {"landmarks": len(F.landmarks), "horizon": int(F.horizon), "seconds": seconds, **numbers(agent)}
         row["families"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
@@ -231,7 +231,7 @@ def speed() -> None:
     for name, changes in worlds.items():
         source = MAZES.get(name.split(",")[0], name)
         agent, _ = trained(source, 0, updates=20_000 if not changes else 400, **changes)
-        space, rng = agent.features.observation_space, np.random.default_rng(0)
+        space, rng = agent.model.phi.observation_space, np.random.default_rng(0)
         states = agent.sample.rows[torch.from_numpy(rng.integers(len(agent.sample.rows), size=10_000))].numpy()
         states = states[:, 0].astype(int) if isinstance(space, gym.spaces.Discrete) else states
         asking, acting = [], []
@@ -255,7 +255,7 @@ def constants() -> None:
     everywhere, found = ar.reward(lambda g: np.ones(len(g)), "1"), {}
     for name in ("four-rooms", "spiral", "two halls, a corridor"):
         agent, _ = trained(MAZES[name], 0)
-        table = agent.features.table
+        table = agent.model.phi.table
         assert table is not None
         mdp = agent.exact_mdp()
         goals = [ar.goal(*table[mdp.observations[i]].tolist()) for i in range(0, mdp.states, 7)]
@@ -287,7 +287,7 @@ def continuous_trust() -> list[dict[str, Any]]:
     for updates in (40, 200, 1_000, 20_000):
         agent, _ = trained("continuous-maze", 0, updates=updates)
         policies = [agent.ask(ar.reward(text)) for _, text in asked]
-        prefer = agent.representation.answers(torch.stack([policy.z for policy in policies]))
+        prefer = agent.model.answers(torch.stack([policy.z for policy in policies]))
 
         def act(g: Array, which: Array, prefer: Any = prefer) -> Array:
             return np.asarray(prefer(torch.from_numpy(g.astype(np.float32)), which).argmax(1))
@@ -312,8 +312,8 @@ def trust() -> None:
         for updates, dim in ((40, 0), (120, 0), (4_000, 10), (4_000, 25), (20_000, 0)):
             agent, _ = trained(maze, 0, updates=updates, dim=dim)
             mdp = agent.exact_mdp()
-            assert agent.features.table is not None
-            places = agent.features.table[mdp.observations]
+            assert agent.model.phi.table is not None
+            places = agent.model.phi.table[mdp.observations]
             number = {tuple(place): i for i, place in enumerate(places.tolist())}
             visited = np.isin(mdp.observations, agent.sample.rows[:, 0].numpy())
             for family in FAMILIES:

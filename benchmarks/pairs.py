@@ -19,12 +19,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from anyreward.experiments.bench import prepared
-from anyreward.learning.presets import preset
-from anyreward.learning.train import learn
+from anyreward.learning.loop import learn
+from anyreward.learning.settings import preset
 from anyreward.learning.update import MovingMoments
-from anyreward.representation.losses import Moments
+from anyreward.model.losses import Moments
 from anyreward.storage.files import read_json, write_json
+from anyreward.tools.bench import prepared
 from anyreward.training import train
 from anyreward.worlds.world import open_world
 
@@ -45,10 +45,10 @@ def curve(job: tuple[str, str, int]) -> tuple[str, str, int, dict[str, Any]]:
     s = preset(base, seed=seed, updates=UPDATES, landmarks=0, dim=100, **sooner, **CHOICES[name])
     agent, replay, collector = prepared(open_world("four-rooms"), s)
     mdp, quality = agent.exact_mdp(), []
-    for done, _ in learn(agent.representation, replay, s, collector):
+    for done, _ in learn(agent.model, replay, s, collector):
         if done % EVERY == 0:
             quality.append(float(agent.goal_quality(mdp).ratio.mean()))
-    B = agent.representation.backward_map(replay.transitions.features[:5000])
+    B = agent.model.backward_map(replay.transitions.features[:5000])
     reached = next(((i + 1) * EVERY for i, q in enumerate(quality) if q >= 0.9), None)
     greedy = float(agent.goal_quality(mdp, 0.0).ratio.mean())
     size = float(B.square().sum(1).mean().sqrt())
@@ -89,9 +89,9 @@ def traces() -> dict[str, dict[str, float]]:
             return average
 
         with patch.object(MovingMoments, "fold", remember):
-            for done, _ in learn(agent.representation, replay, s.with_(warmup_steps=1_000), collector):
+            for done, _ in learn(agent.model, replay, s.with_(warmup_steps=1_000), collector):
                 if done in TRACED:
-                    B = agent.representation.backward_map(replay.transitions.features)
+                    B = agent.model.backward_map(replay.transitions.features)
                     means[str(done)] = float(B.square().sum(1).mean())
         if kept:
             results[f"what the average of {name} says"] = {str(done): kept[done - 1] for done in TRACED}
@@ -106,7 +106,7 @@ def cost() -> dict[str, float]:
             s = preset("fast", **{"landmarks": 0, "dim": 100} | changes)
             agent, replay, collector = prepared(open_world("four-rooms"), s)
             replay.add(collector.collect(5_000))
-            runs[name] = learn(agent.representation, replay, s)
+            runs[name] = learn(agent.model, replay, s)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(30):
         for name, run in runs.items():

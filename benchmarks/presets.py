@@ -16,7 +16,7 @@ import torch
 
 import anyreward as ar
 from anyreward.experiments.all_rewards import suite
-from anyreward.learning.presets import FAST
+from anyreward.learning.settings import FAST
 from anyreward.storage.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "presets.json"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from anyreward.experiments.bench import prepared
-from anyreward.learning.presets import preset
-from anyreward.learning.train import learn
+from anyreward.learning.loop import learn
+from anyreward.learning.settings import preset
 from anyreward.storage.files import write_json
+from anyreward.tools.bench import prepared
 from anyreward.worlds.world import open_world
 
 RESULTS = Path(__file__).parent / "results" / "profile.json"
@@ -40,7 +40,7 @@ def main() -> None:
     for name in ("fast", "paper"):
         s = preset(name, landmarks=0, dim=100)
         agent, replay, collector = prepared(open_world("four-rooms"), s)
-        learning = learn(agent.representation, replay, s, collector)
+        learning = learn(agent.model, replay, s, collector)
         with profile(activities=[ProfilerActivity.CPU]):  # the profiler itself must start up once
             next(learning)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:

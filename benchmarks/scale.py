@@ -17,11 +17,11 @@ import numpy as np
 
 from anyreward.figures.maze import pyplot
 from anyreward.learning.datasets import Dataset
-from anyreward.learning.presets import preset
+from anyreward.learning.loop import learn
 from anyreward.learning.replay import Replay
-from anyreward.learning.train import learn
+from anyreward.learning.settings import preset
 from anyreward.storage.files import read_json, write_json
-from anyreward.training import untrained
+from anyreward.training.train import untrained
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 PICTURE = RESULTS.with_suffix(".png")
@@ -61,8 +61,8 @@ def cycles(kind: str, axis: str, size: int) -> tuple[int, Iterator[Any]]:
     s = preset("fast", **{"updates_per_cycle": 10, "landmarks": 0, "dim": 100} | settings)
     data = transitions(kind, size if axis == "replay" else 20_000, size if axis == "actions" else 5)
     agent, replay = untrained(data, s), Replay(1_000_000)
-    replay.add(data.transitions(agent.features))
-    return s.updates_per_cycle, learn(agent.representation, replay, s)
+    replay.add(data.transitions(agent.model.phi))
+    return s.updates_per_cycle, learn(agent.model, replay, s)
 
 
 def measure() -> dict[str, Any]:

@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from anyreward.experiments.sweep import train_seeds
-from anyreward.learning.presets import preset
+from anyreward.learning.settings import preset
 from anyreward.storage.files import write_json
+from anyreward.tools.sweep import train_seeds
 from anyreward.training import train
 
 RESULTS = Path(__file__).parent / "results" / "side_by_side.json"

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import score_policies
+from anyreward.acting.exact import score_policies
 from anyreward.experiments.all_rewards import BARELY, FAMILIES, family_rewards
 from anyreward.figures.maze import pyplot
 from anyreward.rewards.expression import parse
@@ -104,8 +104,8 @@ def more_kinds(rng: np.random.Generator, mdp: ar.FiniteMDP, known: dict[str, Arr
 
 def on_cells(agent: ar.Agent, mdp: ar.FiniteMDP) -> Callable[[Array, Array], Array]:
     """What a reward (S,) on the cells of a maze pays for readable features (n, 2)."""
-    assert agent.features.table is not None
-    number = {tuple(place): i for i, place in enumerate(agent.features.table[mdp.observations].tolist())}
+    assert agent.model.phi.table is not None
+    number = {tuple(place): i for i, place in enumerate(agent.model.phi.table[mdp.observations].tolist())}
     return lambda r, places: np.asarray(r[[number[tuple(place)] for place in places.tolist()]])
 
 
@@ -127,7 +127,7 @@ def measure(job: tuple[int, tuple[str, int, int], str]) -> list[dict[str, Any]]:
     def sampled(r: Array, n: int) -> ar.Reward:
         """Noisy samples of it from the training distribution."""
         rows = torch.multinomial(agent.sample.weights, n, True, generator=torch.Generator().manual_seed(n)).numpy()
-        places = agent.features.readable(agent.sample.rows.numpy())[rows]
+        places = agent.model.phi.readable(agent.sample.rows.numpy())[rows]
         return ar.samples(places, pays(r, places) + 0.5 * r.std() * rng.standard_normal(n))
 
     questions = [(name, r, ar.reward(partial(pays, r), "table")) for name, rows in families.items() for r in rows]

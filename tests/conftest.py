@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import anyreward as ar
-from anyreward.learning.compiled import build_command
+from anyreward.learning.fast.compiled import build_command
 
 TINY = {"landmarks": 0, "dim": 12, "hidden": 24, "batch_size": 32, "updates": 200, "progress": False}
 

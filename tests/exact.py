@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import anyreward as ar
 from anyreward.learning.replay import Transitions
-from anyreward.representation.encoding import Encoder
-from anyreward.representation.fb import Representation
-from anyreward.representation.features import feature_map
-from anyreward.rewards.inference import with_backward
+from anyreward.model.encoding import Encoder
+from anyreward.model.features import feature_map
+from anyreward.model.model import Model
+from anyreward.rewards.knowledge import with_backward
 
 GAMMA = 0.9
 
@@ -67,9 +67,7 @@ def exact_agent(mdp: ar.FiniteMDP, seed: int = 0) -> ar.Agent:
     space = gym.spaces.Discrete(S)
     seen = torch.from_numpy(counts(mdp, seed)).double()
     rho = seen / seen.sum()
-    representation = Representation(
-        Encoder(space), Encoder(space), ExactForward(mdp, rho.numpy()), ExactBackward(S), actions=A
-    )
+    representation = Model(Encoder(space), Encoder(space), ExactForward(mdp, rho.numpy()), ExactBackward(S), actions=A)
     return ar.Agent(
         representation,
         feature_map("observation", space, A),

@@ -63,7 +63,7 @@ def test_covariance_is_saved_and_right(agent: ar.Agent, run_folder: Path) -> Non
     from safetensors.torch import load_file
 
     saved = load_file(run_folder / "weights.safetensors")["sample.covariance"]
-    B = agent.representation.backward_map(agent.sample.rows).double()
+    B = agent.model.backward_map(agent.sample.rows).double()
     expected = sum(w * torch.outer(b, b) for w, b in zip(agent.sample.weights, B, strict=True))
     assert torch.allclose(saved, expected)
 
@@ -115,8 +115,8 @@ def test_gymnasium_worlds_train_by_id(source: str, tmp_path: Path) -> None:
 def test_environment_objects_single_and_vector() -> None:
     single = ar.train(GoalWorld(), **TINY)
     assert single.features.kind == "achieved_goal"
-    assert single.representation.observation_encoder.width == 1 + 2 + 3 + 7
-    assert single.representation.feature_encoder.width == 1
+    assert single.model.observation_encoder.width == 1 + 2 + 3 + 7
+    assert single.model.feature_encoder.width == 1
     vector = gym.vector.SyncVectorEnv([GoalWorld] * 3)
     agent = ar.train(vector, **TINY)
     observation, _ = GoalWorld().reset(seed=0)
@@ -136,7 +136,7 @@ def test_terminations_are_learned_from() -> None:
 
 def test_a_users_feature_function(tmp_path: Path) -> None:
     agent = ar.train(GoalWorld(), features=lambda o: np.abs(o["achieved_goal"]), out=tmp_path, **TINY)
-    assert agent.features.kind == "function"
+    assert agent.model.phi.kind == "function"
     assert agent.sample.rows.min() >= 0
     again = ar.load(tmp_path)
     observation, _ = GoalWorld().reset(seed=0)

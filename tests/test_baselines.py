@@ -18,7 +18,7 @@ from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.compare import KINDS, NOT_POSSIBLE, compare, questions
 from anyreward.experiments.theory import fb_tables
 from anyreward.figures.curves import band, draw_curves
-from anyreward.representation.basis import Basis
+from anyreward.model.basis import Basis
 from anyreward.storage.metrics import read_metrics
 from anyreward.theory.grid import grid_actions, grid_mdp, lattice_noise, played_value
 from anyreward.worlds.continuous_maze import plane
@@ -50,7 +50,7 @@ def test_goal_dqn_reaches_goals_and_says_what_is_not_possible(agents: dict[str, 
     cells = agent.exact_mdp().observations
     assert policy.q(cells).shape == (68, 5)
     packed = agent.packed_states(agent.exact_mdp())
-    assert policy.q(cells) == pytest.approx(agent.representation.q(packed, policy.z.expand(68, -1)).numpy(), abs=1e-5)
+    assert policy.q(cells) == pytest.approx(agent.model.q(packed, policy.z.expand(68, -1)).numpy(), abs=1e-5)
     assert policy.act(cells[0]) in range(5)
     assert not np.allclose(policy.q(cells), agent.ask(ar.goal(9, 9)).q(cells))  # it knows which goal
     assert 0 < agent.score(ar.goal(2, 8)).ratio[0] <= 1
@@ -91,7 +91,7 @@ def test_a_goal_policy_is_saved_and_tuned(agents: dict[str, ar.Agent], tmp_path:
 
 def test_successor_features_answer_any_reward(agents: dict[str, ar.Agent]) -> None:
     agent = agents["successor-features"]
-    assert isinstance(agent.representation.B, Basis)
+    assert isinstance(agent.model.B, Basis)
     covariance = agent.sample.covariance.numpy()
     assert np.abs(covariance - np.diag(np.diag(covariance))).max() < 0.1  # nearly orthonormal: it was fitted earlier
     assert np.diag(covariance) == pytest.approx(np.ones(12), abs=0.15)
@@ -110,8 +110,8 @@ def test_a_run_in_two_parts_is_as_one(method: str, tmp_path: Path) -> None:
     ar.train("four-rooms", method=method, out=tmp_path, **still | {"updates": 40})
     assert ar.load(tmp_path).settings.method == method
     longer = ar.resume(tmp_path, updates=80, progress=False)
-    for name, module in whole.representation.modules.items():
-        again = longer.representation.modules[name].state_dict()
+    for name, module in whole.model.modules.items():
+        again = longer.model.modules[name].state_dict()
         assert all(torch.equal(value, again[key]) for key, value in module.state_dict().items()), name
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import anyreward as ar
 from anyreward.cli import main
-from anyreward.experiments.doctor import check_parts
+from anyreward.tools.doctor import check_parts
 from tests.conftest import needs_compiler
 
 TINY = ["--dim", "8", "--hidden", "16", "--batch-size", "16", "--updates", "80", "--environments", "2"]
@@ -220,7 +220,7 @@ def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[st
     Path("plain.py").write_text(
         "import time\nclass Plain:\n    def __init__(self, seed, epochs): ...\n    def cycle(self): time.sleep(0.01)\n"
     )
-    from anyreward.experiments.bench import bench_epoch
+    from anyreward.tools.bench import bench_epoch
     from anyreward.worlds.world import open_world
 
     figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), True, ("fast",), cycles=2, dim=4, hidden=8)
@@ -231,7 +231,7 @@ def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[st
 
 
 def test_time_to_quality_stops_at_the_limit() -> None:
-    from anyreward.experiments.bench import bench_quality
+    from anyreward.tools.bench import bench_quality
     from anyreward.worlds.world import open_world
 
     tiny = {"dim": 4, "hidden": 8, "batch_size": 8, "updates": 400}
@@ -243,7 +243,7 @@ def test_time_to_quality_stops_at_the_limit() -> None:
 
 
 def test_memory_is_of_a_full_replay() -> None:
-    from anyreward.experiments.bench import bench_memory
+    from anyreward.tools.bench import bench_memory
 
     figures = bench_memory(20_000)
     assert figures["transitions"] == 20_000
@@ -256,8 +256,8 @@ def test_update_flop_is_what_the_plain_update_computes() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from anyreward.learning.machine import update_flop
-    from anyreward.training import untrained
-    from plain import Plain, plain_update
+    from anyreward.tools.plain import Plain, plain_update
+    from anyreward.training.train import untrained
 
     s = ar.preset("paper")
     agent, plain = untrained(ar.open_world("four-rooms"), s), Plain(seed=0, epochs=1)
@@ -265,7 +265,7 @@ def test_update_flop_is_what_the_plain_update_computes() -> None:
     with FlopCounterMode(display=False) as counter:
         plain_update(plain.networks, plain.adam, plain.minibatch(), 200.0, 1.0)
     torch.manual_seed(0)
-    formula = update_flop(agent.representation.F, agent.representation.B, s)
+    formula = update_flop(agent.model.F, agent.model.B, s)
     assert formula <= counter.get_total_flops() < 1.02 * formula
 
 

@@ -36,7 +36,7 @@ def z_of(agent: ar.Agent, target: ar.Reward) -> np.ndarray:
 
 
 def test_every_form(capsys: pytest.CaptureFixture[str], agent: ar.Agent) -> None:
-    places = agent.features.readable(agent.sample.rows.numpy())
+    places = agent.model.phi.readable(agent.sample.rows.numpy())
     r = np.sin(places[:, 0])
     np.savez("seen.npz", features=np.tile(places, (3, 1)), rewards=np.tile(r, 3))
     lines = [f"{y},{x},{v!r}" for (x, y), v in zip(places, r.tolist(), strict=True)]

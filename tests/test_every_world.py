@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import anyreward as ar
-import anyreward.watching as watching
+import anyreward.training.watch as watching
 from anyreward.cli import main
 from anyreward.storage.metrics import read_metrics
 from anyreward.worlds.world import NAMED
@@ -75,14 +75,14 @@ def test_a_world_from_training_to_an_answer(
         file = tmp_path / "frames"
         ar.train(world, replay_file=str(file), progress=False, **(SMALL | {"updates": 4, "evaluate_every": 100}))
         assert not file.exists()
-        assert again.representation.observation_encoder.image == (4, 84, 84)
+        assert again.model.observation_encoder.image == (4, 84, 84)
         place_of = torch.tensor([[85.0, 34.0]])
-        assert again.representation.feature_encoder(place_of).tolist() == [[0.5, pytest.approx(0.2)]]
+        assert again.model.feature_encoder(place_of).tolist() == [[0.5, pytest.approx(0.2)]]
         assert again.features.column_names == ("x", "y")
     if world == "fetch-reach":
-        assert again.representation.observation_encoder.width == 10
-        assert again.representation.feature_encoder.width == 3
-        assert again.representation.feature_encoder.count > 0  # the normalisers are saved with the agent
+        assert again.model.observation_encoder.width == 10
+        assert again.model.feature_encoder.width == 3
+        assert again.model.feature_encoder.count > 0  # the normalisers are saved with the agent
 
 
 def visited(agent: ar.Agent, row: int = 0) -> str:

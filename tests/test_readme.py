@@ -96,7 +96,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_presets_page_lists_every_difference() -> None:
-    from anyreward.learning.presets import FAST
+    from anyreward.learning.settings import FAST
 
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "presets.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(FAST)

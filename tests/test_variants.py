@@ -12,12 +12,12 @@ import torch
 import anyreward as ar
 from anyreward import UserError
 from anyreward.experiments.all_rewards import baselines, tables_to_z
-from anyreward.learning.draw import draw, known_features
+from anyreward.learning.batch import draw, known_features
 from anyreward.learning.replay import Replay
-from anyreward.representation.latent import preprocess_z
-from anyreward.representation.networks import Bias
-from anyreward.rewards.baseline import MOST_ROWS, baseline
-from anyreward.rewards.inference import with_backward
+from anyreward.model.latent import preprocess_z
+from anyreward.model.networks import Bias
+from anyreward.rewards.knowledge import with_backward
+from anyreward.rewards.state_value import MOST_ROWS, baseline
 from tests.conftest import TINY
 from tests.exact import exact_agent, garnet
 
@@ -48,9 +48,7 @@ def test_it_answers_the_same_when_loaded(variant: Path) -> None:
         q = trained.ask(target).q(CELLS)
         assert np.isfinite(q).all()
         assert (q == again.ask(target).q(CELLS)).all()
-    assert ("bias.meet.weight" in torch.nn.ModuleDict(trained.representation.modules).state_dict()) is (
-        trained.settings.bias
-    )
+    assert ("bias.meet.weight" in torch.nn.ModuleDict(trained.model.modules).state_dict()) is (trained.settings.bias)
 
 
 def test_it_learns_on(variant: Path, tmp_path: Path) -> None:
@@ -62,9 +60,9 @@ def test_it_learns_on(variant: Path, tmp_path: Path) -> None:
     whole = ar.train("four-rooms", **(small | {"updates": 80}), **halves)
     ar.train("four-rooms", out=tmp_path / "run", **small, **halves)
     resumed = ar.resume(tmp_path / "run", updates=80, progress=False)
-    for name, module in whole.representation.modules.items():
+    for name, module in whole.model.modules.items():
         for key, value in module.state_dict().items():
-            assert torch.equal(value, resumed.representation.modules[name].state_dict()[key]), (name, key)
+            assert torch.equal(value, resumed.model.modules[name].state_dict()[key]), (name, key)
 
 
 def test_values_are_whole_and_preferences_are_not(variant: Path) -> None:
@@ -80,7 +78,7 @@ def test_values_are_whole_and_preferences_are_not(variant: Path) -> None:
         if agent.settings.bias:
             cells = agent.sample.rows[:, 0].long().numpy()
             paid = agent.reward_table(target, mdp)[np.searchsorted(mdp.observations, cells), 0]
-            m_bar = agent.representation.bias_map(packed, policy.z, agent.sample.rows).double().numpy()
+            m_bar = agent.model.bias_map(packed, policy.z, agent.sample.rows).double().numpy()
             expected = expected + (m_bar @ (agent.sample.weights.numpy() * paid))[:, None]
         assert policy.q(CELLS) == pytest.approx(expected, rel=1e-5, abs=1e-8)
         assert policy.q(int(CELLS[0])) == pytest.approx(expected[0], rel=1e-5)
@@ -95,7 +93,7 @@ def test_refining_starts_from_whole_values(variant: Path) -> None:
     r = agent.reward_table(target, mdp)
     refined = agent.ask(target, refine=1).q(mdp.observations)
     assert refined == pytest.approx(mdp.q_value(Q.max(1), r), rel=1e-4, abs=1e-4)
-    kept, tables = agent.kept_transitions, np.stack([agent.reward_table(each, mdp) for each in REWARDS.values()])
+    kept, tables = refinable(agent.knowledge), np.stack([agent.reward_table(each, mdp) for each in REWARDS.values()])
     together = baselines(agent, mdp, tables, *tables_to_z(agent, mdp, tables))  # the suite's way, many rewards at once
     for each, found in zip(REWARDS.values(), together, strict=True):
         policy = agent.ask(each)
@@ -148,7 +146,7 @@ def test_numbers_goals_and_endings(changes: dict[str, Any]) -> None:
     if changes.get("bias"):
         policy = agent.ask(ar.goal(goal))
         packed = torch.from_numpy(observations)
-        m_bar = agent.representation.bias_map(packed, policy.z, torch.from_numpy(goal[None]))
+        m_bar = agent.model.bias_map(packed, policy.z, torch.from_numpy(goal[None]))
         F = policy.reward_scale * policy.preferences(packed).double()
         assert policy.q(observations) == pytest.approx((F + m_bar).numpy(), rel=1e-4, abs=1e-5)
 
@@ -163,9 +161,9 @@ def test_next_features_enter_the_loss_and_rho_does_not_change() -> None:
     replay = Replay(10_000)
     replay.add(rows)
     random = torch.Generator().manual_seed(0)
-    encoder = agent.representation.feature_encoder
+    encoder = agent.model.feature_encoder
     for known in (None, known_features(encoder, rows.features, 300, rows.next_features)):
-        batch = draw(agent.representation, replay, agent.settings, 1, random, known).each()[0]
+        batch = draw(agent.model, replay, agent.settings, 1, random, known).each()[0]
         assert torch.equal(batch.g[batch.here], batch.next_x)  # one cell, one column, in both encoders
         assert float(batch.second.sum()) == pytest.approx(1.0)
         assert known is None or torch.equal(batch.second, known.frequency)
@@ -174,7 +172,7 @@ def test_next_features_enter_the_loss_and_rho_does_not_change() -> None:
 def test_what_is_seen_only_as_a_next_state_is_known_too() -> None:
     agent = ar.train("four-rooms", **(TINY | {"updates": 40}))
     features, following = torch.tensor([[12.0], [13.0], [12.0]]), torch.tensor([[13.0], [14.0], [13.0]])
-    known = known_features(agent.representation.feature_encoder, features, 300, following)
+    known = known_features(agent.model.feature_encoder, features, 300, following)
     assert known is not None
     found = dict(zip(known.rows[:, 0].tolist(), known.frequency.tolist(), strict=True))
     assert found == pytest.approx({12.0: 2 / 3, 13.0: 1 / 3, 14.0: 0.0})
@@ -258,7 +256,7 @@ def test_orthonormalised_is_exact_where_numbers_are() -> None:
     target = ar.reward(lambda g: r[g[:, 0].astype(int)])
     q = other.ask(target).q(np.arange(5))
     assert q == pytest.approx(mdp.q_value(mdp.optimal_value(r), r), abs=1e-8)
-    C = other.representation.coordinates
+    C = other.model.coordinates
     assert C is not None
     z, z_other = (a.ask(target) for a in (agent, other))
     assert C.C @ (z.reward_scale * z.z) == pytest.approx((z_other.reward_scale * z_other.z).numpy(), abs=1e-10)
@@ -271,8 +269,8 @@ def test_directions_that_b_never_takes_are_left_out() -> None:
     agent = exact_agent(mdp)
     weights = agent.sample.weights.clone()
     weights[4] = 0
-    sample = with_backward(agent.representation, agent.sample.rows, weights / weights.sum())
-    blind = ar.Agent(agent.representation, agent.features, sample, agent.settings, world_name="exact")
+    sample = with_backward(agent.model, agent.sample.rows, weights / weights.sum())
+    blind = ar.Agent(agent.model, agent.model.phi, sample, agent.settings, world_name="exact")
     other = blind.orthonormalised()
     assert other.sample.B.shape[1] == 4
     assert other.sample.covariance.numpy() == pytest.approx(np.eye(4), abs=1e-10)
@@ -283,7 +281,7 @@ def test_directions_that_b_never_takes_are_left_out() -> None:
 
 def test_m_bar_is_shown_the_z_that_training_showed_it(variant: Path) -> None:
     agent = ar.load(variant)
-    representation, z = agent.representation, 3.0 * agent.ask(ar.goal(2, 8)).z  # of a length that matters
+    representation, z = agent.model, 3.0 * agent.ask(ar.goal(2, 8)).z  # of a length that matters
     if representation.bias is None:
         assert not representation.bias_map(agent.sample.rows, z, agent.sample.rows).any()
         return
@@ -308,12 +306,12 @@ def test_what_a_goal_adds_to_the_baseline_is_its_weight() -> None:
     at, z = torch.tensor([[0.2, 0.3], [0.8, 0.9]]), agent.ask(ar.goal(0.5, 0.5)).z
 
     def told(target: ar.Reward) -> np.ndarray:
-        parts = (agent.sample, agent.features, agent.representation)
+        parts = (agent.sample, agent.model.phi, agent.model)
         return baseline(target, z, at, None, *parts, first_step=0).numpy()
 
-    m = agent.representation.bias_map(at, z, torch.tensor([[0.5, 0.5]]))[:, 0].double().numpy()
+    m = agent.model.bias_map(at, z, torch.tensor([[0.5, 0.5]]))[:, 0].double().numpy()
     assert told(ar.goal(0.5, 0.5)) == pytest.approx(m, rel=1e-5)
     assert told(3 * ar.goal(0.5, 0.5)) == pytest.approx(3 * m, rel=1e-5)
-    mean = agent.representation.bias_map(at, z, agent.sample.rows).double().mean(1).numpy()  # of the reward one
-    spread = agent.representation.bias_map(at, z, agent.sample.rows).double().std(1).numpy()
+    mean = agent.model.bias_map(at, z, agent.sample.rows).double().mean(1).numpy()  # of the reward one
+    spread = agent.model.bias_map(at, z, agent.sample.rows).double().std(1).numpy()
     assert np.abs(told(ar.reward("x - x + 1")) - mean).max() < 5 * spread.max() / MOST_ROWS**0.5

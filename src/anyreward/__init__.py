@@ -1,14 +1,24 @@
 """anyreward: learn one representation of a world without reward, then answer any reward at once."""
 
-from anyreward.acting import Policy, RandomPolicy, RewardedTransitions, Scores, evaluate, rollout
+from anyreward.acting import (
+    Episode,
+    GoalScores,
+    Policy,
+    RandomPolicy,
+    Returns,
+    RewardedTransitions,
+    Scores,
+    evaluate,
+    rollout,
+)
 from anyreward.agent import Agent
 from anyreward.errors import UserError
-from anyreward.learning import Dataset, Settings, open_dataset, preset
-from anyreward.loading import load
+from anyreward.learning import Dataset, RunSettings, Settings, open_dataset, preset
+from anyreward.model import ZMixture
 from anyreward.rewards import (
     Reward,
     RewardModel,
-    Trust,
+    Term,
     demonstration,
     fit_mlp,
     from_z,
@@ -19,24 +29,34 @@ from anyreward.rewards import (
 )
 from anyreward.theory import FiniteMDP, finite_mdp
 from anyreward.training import resume, train
+from anyreward.trust import Trust
 from anyreward.worlds import World, open_world
 
 __version__ = "0.1.0"
 
+load = Agent.load
+"""The same as ``Agent.load``."""
+
 __all__ = [
     "Agent",
     "Dataset",
+    "Episode",
     "FiniteMDP",
+    "GoalScores",
     "Policy",
     "RandomPolicy",
+    "Returns",
     "Reward",
     "RewardModel",
     "RewardedTransitions",
+    "RunSettings",
     "Scores",
     "Settings",
+    "Term",
     "Trust",
     "UserError",
     "World",
+    "ZMixture",
     "demonstration",
     "evaluate",
     "finite_mdp",

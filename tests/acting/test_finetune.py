@@ -54,7 +54,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_it_begins_at_zero(agent: ar.Agent) -> None:
-    q = Residual(agent.representation.observation_encoder, 5, unit=3.0)
+    q = Residual(agent.model.observation_encoder, 5, unit=3.0)
     assert not q(torch.tensor([[12.0], [24.0]])).any()
 
 

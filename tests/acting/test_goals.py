@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 import anyreward as ar
-from anyreward.acting.goals import GoalScores, bootstrap, goal_test_of, goal_z, play_goals
-from anyreward.representation.features import feature_map
+from anyreward.acting.play import GoalScores, bootstrap, goal_test_of, goal_z, play_goals
+from anyreward.model.features import feature_map
 from anyreward.worlds.goals import GoalTest, nearer_than, within
 from tests.conftest import TINY
 
@@ -100,7 +100,7 @@ def test_when_a_goal_counts_as_reached() -> None:
 def test_z_of_goals_is_that_of_asking(include_action: bool) -> None:
     agent = ar.train("continuous-maze", features_include_action=include_action, encoding="plain", **TINY)
     goals = np.array([[0.2, 0.3], [0.8, 0.1]], dtype=np.float32)
-    Z = goal_z(agent.representation, agent.features, goals, sphere=True)
+    Z = goal_z(agent.model, agent.model.phi, goals, sphere=True)
     for z, at in zip(Z, goals, strict=True):
         targets = [ar.goal(*at, a) for a in range(5)] if include_action else [ar.goal(*at)]
         assert torch.allclose(agent.ask(sum(targets, start=ar.Reward(()))).z, z, atol=1e-4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.improve import improvement
+from anyreward.acting.better import improvement
 from tests.exact import exact_agent, garnet
 
 
@@ -36,7 +36,7 @@ def test_at_least_as_good_as_every_policy_it_is_made_of(seed: int) -> None:
     Q = improvement(Z)(policy, torch.arange(6)[:, None].float(), nothing)
     V = mdp.policy_value(np.eye(3)[Q.argmax(1)], r)
     for z in Z:
-        other = agent.representation.q(torch.arange(6)[:, None].float(), z).argmax(1)
+        other = agent.model.q(torch.arange(6)[:, None].float(), z).argmax(1)
         assert (mdp.policy_value(np.eye(3)[other], r) - 1e-9 <= V).all()
 
 
@@ -48,8 +48,7 @@ def test_it_is_the_best_promise(agent: ar.Agent) -> None:
     on_sphere = torch.from_numpy(Z / np.linalg.norm(Z, axis=1, keepdims=True) * 12**0.5).float()
     promises = [base.q(cells)]
     promises += [
-        base.reward_scale * (agent.representation.forward_map(rows, z.expand(3, -1)) @ base.z).numpy()
-        for z in on_sphere
+        base.reward_scale * (agent.model.forward_map(rows, z.expand(3, -1)) @ base.z).numpy() for z in on_sphere
     ]
     assert better.q(cells) == pytest.approx(np.max(promises, axis=0), rel=1e-4)
     both = agent.ask(target, refine=1, improve=Z)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import policy_tables, score_policies
+from anyreward.acting.exact import policy_tables, score_policies
 from anyreward.acting.policy import action_probabilities
 
 TARGET = ar.goal(2, 8) - 0.5 * ar.goal(5, 2)
@@ -18,7 +18,7 @@ TARGET = ar.goal(2, 8) - 0.5 * ar.goal(5, 2)
 def test_q_is_f_times_z_and_value_its_maximum(agent: ar.Agent) -> None:
     policy, cells = agent.ask(TARGET), np.array([12, 13, 24])
     rows = torch.from_numpy(cells[:, None]).float()
-    F = agent.representation.forward_map(rows, policy.z.expand(3, -1))
+    F = agent.model.forward_map(rows, policy.z.expand(3, -1))
     assert np.allclose(policy.q(cells), policy.reward_scale * (F @ policy.z).numpy(), rtol=1e-5)
     assert np.allclose(policy.value(cells), policy.q(cells).max(1))
     assert policy.act(cells).tolist() == policy.q(cells).argmax(1).tolist()
@@ -77,15 +77,15 @@ def test_the_optimal_policy_scores_one() -> None:
 
 def test_goal_quality_is_the_papers_protocol(agent: ar.Agent) -> None:
     """Goal by goal: z = B(g), softmax(F.z / 1), mean of V over the states by mean of V*."""
-    F, B = (copy.deepcopy(network).double() for network in (agent.representation.F, agent.representation.B))
-    agent = replace(agent, representation=replace(agent.representation, F=F, B=B))  # no float32 rounding in the way
+    F, B = (copy.deepcopy(network).double() for network in (agent.model.F, agent.model.B))
+    agent = replace(agent, representation=replace(agent.model, F=F, B=B))  # no float32 rounding in the way
     mdp, quality = agent.exact_mdp(), agent.goal_quality(temperature=1.0).ratio
     assert quality.shape == (68,)
     rows = torch.from_numpy(mdp.observations[:, None]).float()
     for g in (0, 30, 67):
-        z = agent.representation.backward_map(rows[g : g + 1])
-        pi = policy_tables(agent.representation, rows, z, temperature=1.0)[0]
-        F = agent.representation.forward_map(rows, z.expand(68, -1))
+        z = agent.model.backward_map(rows[g : g + 1])
+        pi = policy_tables(agent.model, rows, z, temperature=1.0)[0]
+        F = agent.model.forward_map(rows, z.expand(68, -1))
         assert np.allclose(pi, torch.softmax((F @ z[0]).double(), dim=1).numpy(), atol=1e-6)
         r = np.eye(68)[g]
         assert quality[g] == pytest.approx(mdp.policy_value(pi, r).mean() / mdp.optimal_value(r).mean())

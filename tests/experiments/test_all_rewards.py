@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.evaluate import score_policies
+from anyreward.acting.exact import score_policies
 from anyreward.experiments import all_rewards
 from anyreward.experiments.all_rewards import (
     FAMILIES,
@@ -49,7 +49,7 @@ def test_families_are_what_they_say(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
         assert 2 <= row.sum() <= 5
     for row in of("goal, 5 forbidden cells"):
         assert Counter(row[row != 0].tolist()) == {1.0: 1, -0.5: 5}
-    place = agent.features.table[mdp.observations]
+    place = agent.model.phi.table[mdp.observations]
     remote = np.abs(place[:, None] - place).sum(-1).mean(1)
     for row in of("small near, large far"):
         small, large = np.argsort(row)[-2:]
@@ -136,7 +136,7 @@ def test_the_suite_refines_as_asking_does(mdp: ar.FiniteMDP) -> None:
     agent = ar.train("four-rooms", dim=20, hidden=32, updates=40, steps_per_cycle=20_000, progress=False)
     scores = score_family(agent, mdp, "single goal", temperature=1.0, refine=3).scores  # greedy ties break either way
     cells = mdp.observations[mdp.live]
-    asked = agent.score([ar.goal(*agent.features.table[cell]) for cell in cells], mdp, temperature=1.0, refine=3)
+    asked = agent.score([ar.goal(*agent.model.phi.table[cell]) for cell in cells], mdp, temperature=1.0, refine=3)
     assert scores.value == pytest.approx(asked.value)
     refined = suite(agent, 20, refine=1_000)
     for name, family in refined.items():  # enough steps of value iteration are the optimum, whatever F says

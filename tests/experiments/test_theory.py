@@ -29,7 +29,7 @@ from anyreward.experiments.theory import (
     training_policy,
 )
 from anyreward.figures.theory import draw_dimension, draw_singular_values
-from anyreward.rewards.inference import with_backward
+from anyreward.rewards.knowledge import with_backward
 from anyreward.theory import FB, Bound, bounds, exact, goals_are_states
 from tests.conftest import TINY
 from tests.exact import exact_agent, garnet
@@ -88,8 +88,8 @@ def test_tables_say_what_the_agent_says(changes: dict[str, Any]) -> None:
 def test_where_training_never_was_there_is_no_density() -> None:
     mdp = garnet(5, 3, seed=4)
     agent = exact_agent(mdp)
-    sample = with_backward(agent.representation, agent.sample.rows[:4], agent.sample.weights[:4])
-    blind = ar.Agent(agent.representation, agent.features, sample, agent.settings)
+    sample = with_backward(agent.model, agent.sample.rows[:4], agent.sample.weights[:4])
+    blind = ar.Agent(agent.model, agent.model.phi, sample, agent.settings)
     with pytest.raises(UserError, match=r"In 1 of the 5 states .* such as 4; .* Train on more transitions"):
         fb_tables(blind, mdp)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from anyreward import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.replay import Transitions
-from anyreward.representation.features import feature_map
+from anyreward.model.features import feature_map
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 ACTIONS = gym.spaces.Discrete(3, start=5)

@@ -14,7 +14,7 @@ from minari.data_collector import EpisodeBuffer
 from anyreward import Dataset, UserError, open_dataset
 from anyreward.learning.datasets import is_dataset
 from anyreward.learning.replay import Transitions
-from anyreward.representation.features import feature_map
+from anyreward.model.features import feature_map
 
 STATES = {
     "observations": np.array([0, 1, 4]),

@@ -18,9 +18,9 @@ from anyreward.learning.collect import Collector
 from anyreward.learning.goal_dqn import GoalBatch, draw_goals, goal_targets, goal_updates, goals_in, hindsight
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.update import make_learner
-from anyreward.representation.encoding import Encoder
-from anyreward.representation.fb import Representation, make_representation
-from anyreward.representation.features import feature_map
+from anyreward.model.encoding import Encoder
+from anyreward.model.features import feature_map
+from anyreward.model.model import Model, make_representation
 from anyreward.worlds.goals import GoalTest, within
 from tests.learning.test_collect import LIMITS, MODES, TRUNCATES, WHO, Counting
 
@@ -108,7 +108,7 @@ def test_an_episode_without_end_comes_in_parts(monkeypatch: pytest.MonkeyPatch) 
 S, A, LENGTH = 60, 3, 5
 
 
-def chain(capacity: int, n: int) -> tuple[Representation, Replay]:
+def chain(capacity: int, n: int) -> tuple[Model, Replay]:
     """A replay of episodes of five steps, through states that no other episode among the last sixty visits."""
     space = gym.spaces.Discrete(S)
     representation = make_representation(space, space, A, 4, 8, 2, False, method="goal-dqn")

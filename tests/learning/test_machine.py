@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.experiments.bench import prepared
-from anyreward.learning.compiled import compiled_updates, load_updates
-from anyreward.learning.draw import draw, with_z
+from anyreward.learning.batch import draw, with_z
+from anyreward.learning.fast.compiled import compiled_updates, load_updates
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.replay import Replay
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-from anyreward.representation import Backward, Forward
+from anyreward.model import Backward, Forward
+from anyreward.tools.bench import prepared
 from tests.conftest import needs_compiler
 
 SMALL = {"landmarks": 0, "dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
@@ -24,11 +24,11 @@ SMALL = {"landmarks": 0, "dim": 8, "hidden": 16, "batch_size": 16, "updates": 80
 def drawn(agent: ar.Agent, replay: Replay, s: ar.Settings) -> Batch:
     """Five minibatches, always the same."""
     random = torch.Generator().manual_seed(0)
-    return with_z(draw(agent.representation, replay, s, 5, random), agent.representation, replay, s, random)
+    return with_z(draw(agent.model, replay, s, 5, random), agent.model, replay, s, random)
 
 
 def weights(agent: ar.Agent) -> list[torch.Tensor]:
-    return [*agent.representation.F.parameters(), *agent.representation.B.parameters()]
+    return [*agent.model.F.parameters(), *agent.model.B.parameters()]
 
 
 def test_threads_follow_the_work() -> None:
@@ -143,7 +143,7 @@ def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
     s = ar.preset("fast", landmarks=0, dim=8, hidden=16, batch_size=16)
     agent, replay, collector = prepared(ar.open_world("four-rooms"), s)
     replay.add(collector.collect(200))
-    F, B = agent.representation.F, agent.representation.B
+    F, B = agent.model.F, agent.model.B
     with threads(1):
         run = compiled_updates(make_learner(F, B, 1e-3), F, B, two_threads=True)
         group = drawn(agent, replay, s)
@@ -184,7 +184,7 @@ def test_elsewhere_the_order_of_actions_is_not_read() -> None:
     for counted in (True, False):
         agent, replay, collector = prepared(world, s)
         replay.add(collector.collect(200))
-        learner = make_learner(agent.representation.F, agent.representation.B, 1e-3)
+        learner = make_learner(agent.model.F, agent.model.B, 1e-3)
         group = drawn(agent, replay, s)
         if not counted:
             group = group._replace(counts=group.counts[:, :0])

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from anyreward.learning.update import Batch, MovingMoments, bellman_targets, make_learner, update
-from anyreward.representation import Backward, Forward, fb_loss, orthonormality_loss
-from anyreward.representation.losses import Moments, fb_gradients, moments
+from anyreward.model import Backward, Forward, fb_loss, orthonormality_loss
+from anyreward.model.losses import Moments, fb_gradients, moments
 
 N, D, SHARE = 4, 3, 0.3
 

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 
 import anyreward as ar
+from anyreward.learning.batch import draw, known_features, with_z
 from anyreward.learning.collect import Collector
-from anyreward.learning.compiled import compiled_updates
-from anyreward.learning.draw import draw, known_features, with_z
+from anyreward.learning.fast.compiled import compiled_updates
 from anyreward.learning.frames import Frames
+from anyreward.learning.loop import learn, learning_rate_factor
 from anyreward.learning.machine import threads
-from anyreward.learning.presets import Settings
 from anyreward.learning.replay import Replay
-from anyreward.learning.train import learn, learning_rate_factor
+from anyreward.learning.settings import Settings
 from anyreward.learning.update import Batch, make_learner, updates
-from anyreward.representation import Encoder, Forward, Representation
-from anyreward.representation.latent import preprocess_z
-from anyreward.training import untrained
-from plain import Minibatch, Networks, plain_move_targets, plain_update
+from anyreward.model import Encoder, Forward, Model
+from anyreward.model.latent import preprocess_z
+from anyreward.tools.plain import Minibatch, Networks, plain_move_targets, plain_update
+from anyreward.training.train import untrained
 from tests.conftest import needs_compiler
 
 UPDATES = 200
@@ -60,18 +60,18 @@ class PlainForward(nn.Module):
         return torch.stack([part(inputs) for part in self.parts]).sum(0)
 
 
-def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Representation, Replay]:
+def begin(world: str, s: Settings, dtype: torch.dtype) -> tuple[Model, Replay]:
     """Fresh networks, and a replay that is collected once."""
     place = ar.open_world(world)
     agent = untrained(place, s)
-    image = agent.representation.observation_encoder.image
+    image = agent.model.observation_encoder.image
     replay = Replay(s.replay_size, frames=Frames(image, 1_000) if image else None)
     with closing(place.make_vector(4)) as env:
-        rows = Collector(env, agent.features, s.seed).collect(150 if image else 1_000)
+        rows = Collector(env, agent.model.phi, s.seed).collect(150 if image else 1_000)
     replay.add(rows.map(lambda column: column.to(dtype) if column.is_floating_point() else column))
-    for network in (agent.representation.F, agent.representation.B):
+    for network in (agent.model.F, agent.model.B):
         network.to(dtype)
-    return agent.representation, replay
+    return agent.model, replay
 
 
 def exact(batch: Batch, dtype: torch.dtype, counted: int) -> Batch:
@@ -93,7 +93,7 @@ def dense(encoder: Encoder, compact: Tensor, dtype: torch.dtype) -> Tensor:
     return encoder(packed.to(dtype))
 
 
-def row_by_row(representation: Representation, batch: Batch, everything: Tensor | None) -> Minibatch:
+def row_by_row(representation: Model, batch: Batch, everything: Tensor | None) -> Minibatch:
     """The minibatch with nothing shared: one-hot rows, and features as often as they were drawn."""
     observe, encoder, dtype = representation.observation_encoder, representation.feature_encoder, batch.z.dtype
     g, k, b = dense(encoder, batch.g, dtype), len(batch.second), len(batch.actions)
@@ -109,9 +109,7 @@ def row_by_row(representation: Representation, batch: Batch, everything: Tensor 
     )
 
 
-def learn_both(
-    representation: Representation, replay: Replay, s: Settings, dtype: torch.dtype
-) -> tuple[Networks, Networks]:
+def learn_both(representation: Model, replay: Replay, s: Settings, dtype: torch.dtype) -> tuple[Networks, Networks]:
     """The loop of `learn`, beside the plain one on the same minibatches; returns our networks and the plain ones.
 
     With ``s.compile`` our updates are the compiled ones, on ``s.threads`` threads.

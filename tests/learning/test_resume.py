@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import anyreward as ar
-import anyreward.learning.train as train_module
-import anyreward.training as training
+import anyreward.learning.loop as train_module
+import anyreward.training.train as training
 from anyreward.learning.checkpoint import FILE
 from anyreward.storage.metrics import read_metrics
 from tests.conftest import TINY, needs_compiler

@@ -10,18 +10,18 @@ from torch import nn
 
 import anyreward as ar
 from anyreward.learning.collect import Collector
-from anyreward.learning.train import learning_rate_factor
+from anyreward.learning.loop import learning_rate_factor
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-from anyreward.representation import Backward, Forward, expected_forward, fb_loss, feature_map, orthonormality_loss
-from anyreward.representation.latent import preprocess_z
-from anyreward.representation.losses import BiasTerms
-from anyreward.representation.networks import Bias
+from anyreward.model import Backward, Forward, expected_forward, fb_loss, feature_map, orthonormality_loss
+from anyreward.model.latent import preprocess_z
+from anyreward.model.losses import BiasTerms
+from anyreward.model.networks import Bias
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
 
 def weights(agent: ar.Agent) -> list[torch.Tensor]:
-    return [*agent.representation.F.state_dict().values(), *agent.representation.B.state_dict().values()]
+    return [*agent.model.F.state_dict().values(), *agent.model.B.state_dict().values()]
 
 
 @pytest.mark.parametrize("preset", ["fast", "paper"])

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import anyreward as ar
 from anyreward.learning.goal_dqn import GoalBatch, goal_updates
 from anyreward.learning.update import Batch, KnownMoments, bellman_targets, make_learner, update
-from anyreward.representation import boltzmann
-from anyreward.representation.networks import GoalInput
+from anyreward.model import boltzmann
+from anyreward.model.networks import GoalInput
 from anyreward.theory import exact, goals_are_states
 from tests.learning_proofs.test_variants_converge import GAMMA, TEMPERATURE, A, S, Table, mdp_of, population
 
@@ -131,5 +131,5 @@ def test_each_method_learns_a_small_maze(changes: dict[str, Any], least: float) 
     )
     quality = agent.goal_quality(temperature=0.0).ratio
     assert quality.mean() > least, quality
-    if not agent.representation.of_goals:  # and more than goals
+    if not agent.model.of_goals:  # and more than goals
         assert agent.score([ar.goal(1, 1) + ar.goal(5, 5), ar.reward("x - y")]).normalised.min() > 0.95

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from anyreward import Agent, FiniteMDP, Settings, reward
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-from anyreward.representation import Encoder, FeatureMap, Representation, boltzmann
-from anyreward.rewards.inference import with_backward
+from anyreward.model import Encoder, FeatureMap, Model, boltzmann
+from anyreward.rewards.knowledge import with_backward
 
 S, A, GAMMA, TEMPERATURE = 4, 2, 0.8, 3.0
 D = S * A
@@ -120,7 +120,7 @@ def test_q_from_ask_is_the_exact_q() -> None:
     F, B = learn(mdp, z_R)
     spaces = gym.spaces.Discrete(S), gym.spaces.Discrete(A)
     features = FeatureMap("observation", spaces[0], A, include_action=True)
-    representation = Representation(Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B, A)
+    representation = Model(Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B, A)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)], dtype=torch.float32)
     sample = with_backward(representation, rows, torch.full((S * A,), 1 / (S * A), dtype=torch.float64))
     agent = Agent(representation, features, sample, Settings(dim=D, gamma=GAMMA))

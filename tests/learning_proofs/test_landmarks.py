@@ -16,8 +16,8 @@ import anyreward as ar
 from anyreward.learning import tables
 from anyreward.learning.replay import Transitions
 from anyreward.learning.tables import Model, learn_tables
-from anyreward.representation.encoding import Encoder
-from anyreward.representation.landmarks import KnownRows, LandmarkForward, TableBackward
+from anyreward.model.encoding import Encoder
+from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward
 from anyreward.theory.finite_mdp import FiniteMDP
 
 GAMMA = 0.9
@@ -376,18 +376,18 @@ def test_b_may_see_actions() -> None:
     assert agent.sample.B.shape[1] == 68 * 5
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((mdp.states, mdp.actions))
-    table = {tuple(place): i for i, place in enumerate(agent.features.table[mdp.observations].tolist())}
+    table = {tuple(place): i for i, place in enumerate(agent.model.phi.table[mdp.observations].tolist())}
     target = ar.reward(lambda g: np.array([weights[table[x, y], int(a)] for x, y, a in g]), "noise")
     assert agent.score(target, mdp).normalised[0] > 0.9
 
 
 def test_points_stand_for_numbers() -> None:
     agent = ar.train("continuous-maze", updates=400, landmarks=40, progress=False)
-    F = agent.representation.landmarks
+    F = agent.model.landmarks
     assert F is not None
     assert len(F.states) > 200
     assert agent.reach_goals(200).success > 0.7
-    assert agent.features.tolerance is not None
+    assert agent.model.phi.tolerance is not None
     near = agent.ask(ar.goal(0.2, 0.2))
     assert near.q(np.array([[0.2, 0.2], [0.9, 0.9]])).max(1).argmax() == 0
     place, _ = near.landmark(np.array([0.5, 0.5], dtype=np.float32))

@@ -23,7 +23,7 @@ def test_a_small_maze_is_learned_without_reward(tmp_path: Path, landmarks: int) 
     (tmp_path / "two_rooms.txt").write_text(MAZE)
     how = {"dim": 25, "hidden": 64, "updates": 2_500, "gamma": 0.95, "seed": 0, "progress": False}
     agent = ar.train(tmp_path / "two_rooms.txt", landmarks=landmarks, **how)
-    assert (agent.representation.landmarks is None) == (landmarks == 0)
+    assert (agent.model.landmarks is None) == (landmarks == 0)
     quality = agent.goal_quality(temperature=0.0).ratio
     assert quality.mean() > 0.98
     assert quality.min() > 0.9

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from anyreward import Agent, FiniteMDP, Policy, Settings, reward
 from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-from anyreward.representation import Encoder, FeatureMap, Representation, boltzmann
-from anyreward.rewards.inference import with_backward
+from anyreward.model import Encoder, FeatureMap, Model, boltzmann
+from anyreward.rewards.knowledge import with_backward
 
 S, A, GAMMA, TEMPERATURE, QUARTERS = 4, 2, 0.8, 3.0, 4
 R = np.random.default_rng(1).standard_normal((S, A))
@@ -75,7 +75,7 @@ def learned(
         learner.move_targets(0.5)
     states, both = gym.spaces.Discrete(S), gym.spaces.Tuple([gym.spaces.Discrete(S), gym.spaces.Discrete(A)])
     features = FeatureMap("observation", states, A, include_action=pairs)
-    representation = Representation(Encoder(states), Encoder(both if pairs else states), F, B, A, m_bar)
+    representation = Model(Encoder(states), Encoder(both if pairs else states), F, B, A, m_bar)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)] if pairs else [[s] for s in range(S)]).float()
     sample = with_backward(representation, rows, torch.full((G,), 1 / G, dtype=torch.float64))
     agent = Agent(representation, features, sample, Settings(dim=d, gamma=GAMMA, first_step=first_step, bias=bias))
@@ -84,7 +84,7 @@ def learned(
 
 def density(policy: Policy) -> np.ndarray:
     """(S, A, G) what the representation says of m^{pi_z}."""
-    F, B, bias = (policy.representation.modules.get(name) for name in ("F", "B", "bias"))
+    F, B, bias = (policy.model.modules.get(name) for name in ("F", "B", "bias"))
     m = torch.einsum("sad,gd->sag", F.table, B.table)
     return (m if bias is None else m + bias.table[:, None]).detach().numpy()
 
@@ -128,9 +128,7 @@ def test_with_a_bias_half_the_dimension_is_enough() -> None:
     exact = exact_q(mdp, policy, R)
     assert np.abs(policy.q(np.arange(S)) - exact).max() < 1e-5
     z_R = policy.reward_scale * policy.z.double()
-    alone = (
-        policy.representation.modules["F"].table.detach().numpy() @ z_R.numpy()
-    )  # F . z_R is not Q, but advantages are
+    alone = policy.model.modules["F"].table.detach().numpy() @ z_R.numpy()  # F . z_R is not Q, but advantages are
     assert np.abs(alone - exact).max() > 0.05
     assert alone[:, 0] - alone[:, 1] == pytest.approx(exact[:, 0] - exact[:, 1], abs=1e-5)
 

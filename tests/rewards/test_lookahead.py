@@ -8,10 +8,10 @@ import torch
 
 import anyreward as ar
 from anyreward.learning.replay import Transitions
-from anyreward.rewards.lookahead import LookaheadSample
+from anyreward.rewards.kept import KeptTransitions
 
 
-def every_transition(mdp: ar.FiniteMDP) -> LookaheadSample:
+def every_transition(mdp: ar.FiniteMDP) -> KeptTransitions:
     s, a, following = np.nonzero(mdp.P)
     rows = Transitions(
         torch.from_numpy(s[:, None]).float(),
@@ -20,7 +20,7 @@ def every_transition(mdp: ar.FiniteMDP) -> LookaheadSample:
         torch.zeros(len(s), dtype=torch.bool),
         torch.from_numpy(s[:, None]).float(),
     )
-    return LookaheadSample(rows, torch.from_numpy(100 * mdp.P[s, a, following]))
+    return KeptTransitions(rows, torch.from_numpy(100 * mdp.P[s, a, following]))
 
 
 def slippery(seed: int) -> ar.FiniteMDP:
@@ -44,7 +44,7 @@ def test_what_was_never_seen_keeps_its_q() -> None:
     mdp = slippery(1)
     whole = every_transition(mdp)
     kept = ~((whole.rows.observations[:, 0] == 2) & (whole.rows.actions == 1))
-    sample = LookaheadSample(whole.rows.at(kept.nonzero()[:, 0]), whole.counts[kept])
+    sample = KeptTransitions(whole.rows.at(kept.nonzero()[:, 0]), whole.counts[kept])
     Q = torch.randn(mdp.states, mdp.actions, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     after = sample.backup(Q, torch.zeros(int(kept.sum()), dtype=torch.float64), mdp.gamma)
     assert after[2, 1] == Q[2, 1]

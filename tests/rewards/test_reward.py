@@ -9,7 +9,7 @@ from anyreward.rewards.inference import infer, reward_values
 
 
 def z_of(agent: ar.Agent, target: ar.Reward) -> torch.Tensor:
-    return infer(target, agent.sample, agent.features, agent.representation).z
+    return infer(target, agent.sample, agent.model.phi, agent.model).z
 
 
 def test_algebra_prints_as_written() -> None:
@@ -27,7 +27,7 @@ def test_z_is_the_mean_of_r_times_b_over_the_replay(agent: ar.Agent) -> None:
     """Against the definition, summed row by row."""
     r = np.random.default_rng(0).standard_normal(121)
     target = ar.reward(lambda g: r[(g[:, 1] * 11 + g[:, 0]).astype(int)])
-    B = agent.representation.backward_map(agent.sample.rows).double()
+    B = agent.model.backward_map(agent.sample.rows).double()
     cells = agent.sample.rows[:, 0].long()
     expected = sum(w * r[c] * b for w, c, b in zip(agent.sample.weights, cells, B, strict=True))
     assert torch.allclose(z_of(agent, target), expected)
@@ -45,7 +45,7 @@ def test_a_goal_is_an_indicator_however_it_is_given(agent: ar.Agent) -> None:
     first = z_of(agent, ways[0])
     for way in ways[1:]:
         assert torch.allclose(z_of(agent, way), first)
-    values = reward_values(ways[0], agent.sample.rows, agent.features, agent.representation, agent.sample)
+    values = reward_values(ways[0], agent.sample.rows, agent.model.phi, agent.model, agent.sample)
     assert values.sum() == 1
     assert values[agent.sample.rows[:, 0] == cell].tolist() == [1.0]
 

@@ -11,10 +11,11 @@ import torch
 
 import anyreward as ar
 from anyreward.learning.replay import Transitions
-from anyreward.rewards.inference import FeatureSample, Inferred
-from anyreward.rewards.smallworld import same_pairs, small_world
-from anyreward.rewards.trust import bellman_residual, conditioning, judge, represented, thin_rows, typicality
-from anyreward.training import split_off
+from anyreward.rewards.inference import Inferred
+from anyreward.rewards.knowledge import FeatureSample
+from anyreward.training.train import split_off
+from anyreward.trust.measures import bellman_residual, conditioning, judge, represented, thin_rows, typicality
+from anyreward.trust.small_world import same_pairs, small_world
 from tests.exact import GAMMA, exact_agent, garnet
 
 NOTHING = Inferred(torch.ones(3, dtype=torch.float64))
@@ -52,7 +53,7 @@ def every_transition(mdp: ar.FiniteMDP, times: int = 2_000) -> Transitions:
 def test_the_small_world_of_all_transitions_is_the_world(seed: int) -> None:
     mdp = garnet(seed=seed)
     agent, rows = exact_agent(mdp), every_transition(mdp)
-    world = small_world(rows, agent.representation, torch.eye(6, dtype=torch.float64)[:2], GAMMA)
+    world = small_world(rows, agent.model, torch.eye(6, dtype=torch.float64)[:2], GAMMA)
     rng = np.random.default_rng(seed)
     assert world.near[:, :, 0].unique().numel() == 18  # every pair stands for itself
     assert float(world.share[:, :, 0].min()) > 0.98
@@ -87,7 +88,7 @@ def test_the_small_world_knows_that_episodes_end() -> None:
         ends,
         torch.from_numpy(s[:, None]).float(),
     )
-    world = small_world(rows, agent.representation, torch.eye(2, dtype=torch.float64), GAMMA)
+    world = small_world(rows, agent.model, torch.eye(2, dtype=torch.float64), GAMMA)
     r = torch.ones(1_200, dtype=torch.float64)
     stays, value = world.score(torch.zeros(1, dtype=torch.int64), r)
     leaves, one = world.score(torch.ones(1, dtype=torch.int64), r)
@@ -100,7 +101,7 @@ def test_the_small_world_knows_that_episodes_end() -> None:
 def test_the_small_world_settles_at_any_discount(gamma: float) -> None:
     mdp = replace(garnet(), gamma=gamma)
     agent, rows = exact_agent(mdp), every_transition(mdp)
-    world = small_world(rows, agent.representation, torch.eye(6, dtype=torch.float64)[:2], gamma)
+    world = small_world(rows, agent.model, torch.eye(6, dtype=torch.float64)[:2], gamma)
     r, actions = np.array([1.0, 2.0, 0.0, 0.5, 1.5, 3.0]), np.zeros(6, dtype=int)
     V = mdp.policy_value(np.eye(3)[actions], r)
     _, value = world.score(torch.from_numpy(actions), torch.from_numpy(r)[rows.features[:, 0].long()])
@@ -183,7 +184,7 @@ def test_what_is_predicted_is_what_comes() -> None:
     mdp, rng = agent.exact_mdp(), np.random.default_rng(0)
     targets: list[ar.Reward] = []
     for _ in range(20):
-        a, b, c = (tuple(agent.features.table[cell]) for cell in rng.choice(mdp.observations, 3, replace=False))
+        a, b, c = (tuple(agent.model.phi.table[cell]) for cell in rng.choice(mdp.observations, 3, replace=False))
         x, y, wide = rng.uniform(1, 9, 3)
         targets += [
             ar.goal(a),
@@ -238,7 +239,7 @@ def test_nothing_known_is_not_good(agent: ar.Agent) -> None:
 def test_an_answer_that_changes_is_judged_anew(agent: ar.Agent) -> None:
     """By what was observed, or learned for, and no longer by what was asked."""
     mdp = agent.exact_mdp()
-    places = agent.features.readable(agent.sample.rows.numpy())
+    places = agent.model.phi.readable(agent.sample.rows.numpy())
     policy = agent.ask(ar.goal(2, 8))
     copy = policy.greedy()
     policy.observe(np.tile(places, (20, 1)), np.tile(-places[:, 0], 20))
@@ -256,7 +257,10 @@ def test_an_answer_that_changes_is_judged_anew(agent: ar.Agent) -> None:
 def test_what_samples_say_of_the_span(agent: ar.Agent) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(len(agent.sample.rows), size=2_000)
-    places, B = agent.features.readable(agent.sample.rows.numpy())[rows], agent.sample.B[torch.from_numpy(rows)].numpy()
+    places, B = (
+        agent.model.phi.readable(agent.sample.rows.numpy())[rows],
+        agent.sample.B[torch.from_numpy(rows)].numpy(),
+    )
     inside, noise = B @ rng.standard_normal(12), rng.standard_normal(2_000)
     assert agent.ask(ar.samples(places, inside)).trust.represented == pytest.approx(1.0, abs=1e-3)
     assert agent.ask(ar.samples(places, noise)).trust.represented < 0.1

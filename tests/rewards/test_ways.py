@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anyreward as ar
-from anyreward.rewards.inference import FeatureSample, infer
+from anyreward.rewards.inference import infer
+from anyreward.rewards.knowledge import FeatureSample
 from anyreward.rewards.regression import mean_z, moments, regression_z, whitening
 from tests.exact import TableEnv, counts, exact_agent, garnet
 
@@ -76,7 +77,7 @@ def test_an_environment_is_a_black_box() -> None:
     mdp = garnet()
     agent, env = exact_agent(mdp), TableEnv(garnet(), R, noise=0.3)
     target = agent.sample_rewards(env, budget=4_000, seed=1, progress=False)
-    found = infer(target, agent.sample, agent.features, agent.representation)
+    found = infer(target, agent.sample, agent.model.phi, agent.model)
     assert found.samples == 4_000
     assert found.error < 0.05 * float(found.z.norm())
     assert float((found.z - explored(env)).norm()) < 4 * found.error
@@ -189,7 +190,7 @@ def test_a_ridge_beats_none_where_samples_are_few_and_noisy() -> None:
 
 def test_rewards_that_come_while_acting_are_the_same_as_all_at_once(agent: ar.Agent) -> None:
     rng = np.random.default_rng(0)
-    places = agent.features.readable(agent.sample.rows.numpy())[rng.integers(len(agent.sample.rows), size=400)]
+    places = agent.model.phi.readable(agent.sample.rows.numpy())[rng.integers(len(agent.sample.rows), size=400)]
     rewards = np.sin(places[:, 0]) + 0.1 * rng.standard_normal(400)
     policy = agent.ask(ar.samples())
     assert policy.probabilities(24) == pytest.approx(np.full(5, 0.2))  # knows nothing yet
@@ -220,7 +221,7 @@ def test_what_is_seen_corrects_what_was_believed() -> None:
 
 def test_the_same_reward_in_five_ways_is_the_same_policy(agent: ar.Agent, tmp_path: Path) -> None:
     rows = torch.multinomial(agent.sample.weights, 3_000, True, generator=torch.Generator().manual_seed(0)).numpy()
-    places = agent.features.readable(agent.sample.rows.numpy())
+    places = agent.model.phi.readable(agent.sample.rows.numpy())
     table = {tuple(p): float(p[0] == 2 and p[1] == 8) - 0.5 * float(p[0] == 5 and p[1] == 2) for p in places}
     exact = [
         ar.goal(2, 8) - 0.5 * ar.goal(5, 2),
@@ -261,7 +262,7 @@ def test_functions_of_state_and_action() -> None:
     with pytest.raises(ar.UserError, match="needs them"):
         agent.ask(ar.demonstration([24, 25, 26]))
     moves = agent.ask(ar.demonstration([24, 25, 26], [1, 1]))
-    both = agent.representation.backward_map(torch.tensor([[24.0, 1.0], [25.0, 1.0]])).double().mean(0)
+    both = agent.model.backward_map(torch.tensor([[24.0, 1.0], [25.0, 1.0]])).double().mean(0)
     assert torch.allclose(moves.reward_scale * moves.z.double(), both, rtol=1e-5)
     with pytest.raises(ar.UserError, match="between 0 and 4"):
         agent.ask(ar.demonstration([24, 25], [7, 1]))
@@ -286,7 +287,7 @@ def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
         beyond = agent.ask(ar.goal(0.25, 1.5))
     assert beyond.trust.thin == 1
     assert beyond.trust.verdict != "good"
-    along = agent.representation.backward_map(torch.from_numpy(np.stack([place, place + 0.1]))).double().mean(0)
+    along = agent.model.backward_map(torch.from_numpy(np.stack([place, place + 0.1]))).double().mean(0)
     way = agent.ask(ar.demonstration([place, place + 0.1]))
     assert torch.allclose(way.belief.found.z, along, rtol=1e-5)
     with pytest.raises(ar.UserError, match="a single one"):
@@ -314,7 +315,7 @@ def test_a_point_among_numbers_pays_nowhere() -> None:
 
 
 def test_what_cancels_leaves_nothing(agent: ar.Agent) -> None:
-    places = agent.features.readable(agent.sample.rows.numpy())
+    places = agent.model.phi.readable(agent.sample.rows.numpy())
     with pytest.warns(UserWarning, match="every policy is equally good"):
         policy = agent.ask(ar.reward("1") - ar.goals(places))
     assert policy.clueless
@@ -324,7 +325,7 @@ def test_a_loaded_agent_still_knows_its_world(tmp_path: Path) -> None:
     """Whose observations are bounded here and unbounded there."""
     agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
     again = ar.load(agent.save(tmp_path / "run"))
-    assert again.features.observation_space == agent.features.observation_space
+    assert again.features.observation_space == agent.model.phi.observation_space
     assert str(again.sample_rewards("CartPole-v1", budget=20, progress=False)) == "20 samples"
 
 
@@ -392,7 +393,7 @@ def test_asking_again_costs_a_matrix_vector_product() -> None:
     base = ar.train("continuous-maze", landmarks=0, dim=d, hidden=32, updates=40, environments=2, progress=False)
     rows = torch.from_numpy(rng.random((n, 2))).float()
     weights = torch.full((n,), 1 / n, dtype=torch.float64)
-    B = base.representation.backward_map(rows[:100]).double().repeat(n // 100, 1)
+    B = base.model.backward_map(rows[:100]).double().repeat(n // 100, 1)
     sample = FeatureSample(rows, weights, B, B.T @ B / n)
     agent = replace(base, sample=sample)
     seconds = []

@@ -155,10 +155,10 @@ def test_it_can_be_seen() -> None:
 def test_it_trains_and_answers() -> None:
     agent = ar.train("continuous-maze", updates=40, landmarks=0, hidden=16, dim=8, progress=False)
     assert agent.settings.encoding == "rbf"
-    assert agent.representation.F.width == 441
+    assert agent.model.F.width == 441
     policy = agent.ask(ar.goal(0.9, 0.1))
     assert policy.act(np.array([0.5, 0.5], dtype=np.float32)) in range(5)
-    assert agent.features.column_names == ("x", "y")
+    assert agent.model.phi.column_names == ("x", "y")
     assert ar.train(
         "continuous-maze", updates=40, landmarks=0, hidden=16, dim=8, encoding="plain", progress=False
     ).settings

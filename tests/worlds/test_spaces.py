@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyreward import UserError
-from anyreward.representation.encoding import Encoder
+from anyreward.model.encoding import Encoder
 from anyreward.worlds.spaces import as_batch, is_single, leaves, pack, space_from_json, space_to_json, take
 from anyreward.worlds.world import discrete_actions, open_world
 

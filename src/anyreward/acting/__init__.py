@@ -1,20 +1,21 @@
-"""Phase 3: acting on an answer, and measuring how well it does."""
+"""Phase 3: acting on an answer, and measuring it."""
 
-from anyreward.acting.evaluate import Scores, goal_quality, score_policies
+from anyreward.acting.exact import Scores, score_goals, score_policies
 from anyreward.acting.finetune import RewardedTransitions
+from anyreward.acting.play import Episode, GoalScores, RandomPolicy, Returns, evaluate, rollout
 from anyreward.acting.policy import Acts, Policy
-from anyreward.acting.rollout import Episode, RandomPolicy, Returns, evaluate, rollout
 
 __all__ = [
     "Acts",
     "Episode",
+    "GoalScores",
     "Policy",
     "RandomPolicy",
     "Returns",
     "RewardedTransitions",
     "Scores",
     "evaluate",
-    "goal_quality",
     "rollout",
+    "score_goals",
     "score_policies",
 ]

@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,19 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anyreward.acting.goals import together
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector, GreedyActions
 from anyreward.learning.frames import Frames
+from anyreward.learning.gradient import learning_rate_factor
 from anyreward.learning.machine import threads
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.train import learning_rate_factor
-from anyreward.representation.encoding import Encoder
-from anyreward.representation.networks import Eyes, input_layer, mlp
-from anyreward.rewards.reward import samples
+from anyreward.model.encoding import Encoder
+from anyreward.model.networks import ConvEncoder, input_layer, mlp
+from anyreward.rewards.terms import samples
 from anyreward.worlds.spaces import pack_seen
+from anyreward.worlds.stepping import opened, together
 from anyreward.worlds.world import World, open_world
 
 Array = np.ndarray[Any, Any]
@@ -56,8 +56,8 @@ class RewardedTransitions(NamedTuple):
     terminated: Any = None
 
 
-class Batch(NamedTuple):
-    """Transitions to learn from."""
+class TunedBatch(NamedTuple):
+    """A minibatch of transitions with rewards and F . z."""
 
     observations: Tensor
     actions: Tensor
@@ -79,8 +79,8 @@ class Residual(nn.Module):
     def __init__(self, encoder: Encoder, actions: int, unit: float = 1.0) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(encoder)
-        self.eyes = Eyes(encoder.image) if encoder.image else None
-        self.net = mlp(self.eyes.width if self.eyes else encoder.width, actions, HIDDEN, LAYERS, layer_norm=True)
+        self.conv = ConvEncoder(encoder.image) if encoder.image else None
+        self.net = mlp(self.conv.width if self.conv else encoder.width, actions, HIDDEN, LAYERS, layer_norm=True)
         last = self.net[-1]
         assert isinstance(last, nn.Linear)
         nn.init.zeros_(last.weight)
@@ -92,7 +92,7 @@ class Residual(nn.Module):
         x = self.encoder.compact(packed)
         first, *others = self.net
         assert isinstance(first, nn.Linear)
-        y = input_layer(first, x if self.eyes is None else self.eyes(x))
+        y = input_layer(first, x if self.conv is None else self.conv(x))
         for layer in others:
             y = layer(y)
         return self.unit * y
@@ -102,7 +102,7 @@ class Experience:
     """Transitions with their rewards, and with Q = F . z at both ends, which stands still; grows by appending."""
 
     def __init__(self, policy: Policy, most: int) -> None:
-        self._q, image = policy.preferences, policy.representation.observation_encoder.image
+        self._q, image = policy.preferences, policy.model.observation_encoder.image
         # each new transition may bring a stack of new frames
         self._replay = Replay(most, frames=Frames(image, (most + 1) * image[0], None) if image else None)
         self._beside: tuple[Tensor, ...] = ()
@@ -117,11 +117,11 @@ class Experience:
     def __len__(self) -> int:
         return len(self._replay)
 
-    def at(self, index: Tensor) -> Batch:
+    def at(self, index: Tensor) -> TunedBatch:
         """The rows at ``index`` (n,)."""
         rows = self._replay.at(index)
         beside = (column.index_select(0, index) for column in self._beside)
-        return Batch(rows.observations, rows.actions, rows.next_observations, rows.terminated, *beside)
+        return TunedBatch(rows.observations, rows.actions, rows.next_observations, rows.terminated, *beside)
 
     def unit(self, gamma: float) -> float:
         """The size of Q, which q_theta is learned in: its spread, or what the rewards could add up to."""
@@ -135,7 +135,7 @@ class Experience:
         return self._beside[0]
 
 
-def q_learning_loss(q: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
+def q_learning_loss(q: nn.Module, target: nn.Module, batch: TunedBatch, gamma: float) -> Tensor:
     """Half the mean squared error of Q = F . z + q_theta against r + gamma Q_target(s', argmax_a Q(s', a)).
 
     The next action is chosen by the network that learns and valued by the one that stands still (double Q-learning).
@@ -172,7 +172,7 @@ def finetune(
     if policy.corrections or policy.tuned is not None:
         raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
     scale, random = policy.reward_scale, torch.Generator().manual_seed(seed)
-    mean = (1 - gamma) * policy.constant  # of the reward asked for: it was taken out of z, and is of the rewards here
+    mean = (1 - gamma) * policy.task.constant  # of the reward asked for: it was taken out of z
     phi: list[Tensor] = []
     received: list[Array] = []
 
@@ -186,7 +186,7 @@ def finetune(
         experience.add(rows, torch.from_numpy((np.asarray(r, dtype=np.float64) - mean) / scale).float())
 
     with ExitStack() as stack:
-        if not policy.representation.observation_encoder.image:
+        if not policy.model.observation_encoder.image:
             stack.enter_context(threads(1))  # small operations: a second thread would mostly wait
         collector = None
         if isinstance(source, RewardedTransitions):
@@ -194,21 +194,19 @@ def finetune(
             experience = Experience(policy, len(paid))
         else:
             world = open_world(source)
-            policy.features.check_fits(world.name, world.observation_space, world.action_space)
-            env = world.make_vector(together(world, ENVIRONMENTS))
-            if world.recipe is not None:  # an environment object stays its owner's to close
-                stack.enter_context(closing(env))
-            collector = Collector(env, policy.features, seed)
-            experience = Experience(policy, steps + 2 * (STEPS_AT_ONCE + env.num_envs))
+            policy.model.phi.check_fits(world.name, world.observation_space, world.action_space)
+            stepper = stack.enter_context(opened(world, together(world, ENVIRONMENTS)))
+            collector = Collector(stepper, policy.model.phi, seed)
+            experience = Experience(policy, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs))
             rows, paid = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
         remember(rows, paid)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            encoder, actions = policy.representation.observation_encoder, policy.representation.actions
+            encoder, actions = policy.model.observation_encoder, policy.model.actions
             q = Residual(encoder, actions, experience.unit(gamma))
         target = copy.deepcopy(q).requires_grad_(False)
         optimiser = torch.optim.Adam(q.parameters(), learning_rate, fused=True)
-        tuned = replace(policy, tuned=q, baseline=None, epsilon=0.0, temperature=0.0)  # q learns what is missing
+        tuned = replace(policy, tuned=q, whole=True, epsilon=0.0, temperature=0.0)  # q learns what is missing
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
             while collector is not None and len(experience) < (done + 1) * steps / updates:
@@ -233,8 +231,8 @@ def finetune(
         warnings.warn(
             f"None of the {len(paid):,} rewards seen was other than zero: there was nothing to learn.", stacklevel=3
         )
-    seen = samples(policy.features.readable(torch.cat(phi).numpy()), paid, "other")
-    return replace(tuned, target=seen, epsilon=policy.epsilon, temperature=policy.temperature)
+    seen = samples(policy.model.phi.readable(torch.cat(phi).numpy()), paid, "other")
+    return replace(tuned, reward=seen, epsilon=policy.epsilon, temperature=policy.temperature)
 
 
 def _greedy(policy: Policy) -> GreedyActions:
@@ -246,9 +244,9 @@ def _no_z(n: int) -> Tensor:
 
 
 def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, Array]:
-    features, n = policy.features, len(np.asarray(given.actions))
-    space = features.observation_space
-    actions = np.asarray(given.actions).astype(np.int64) - policy.action_start
+    phi, n = policy.model.phi, len(np.asarray(given.actions))
+    space = phi.observation_space
+    actions = np.asarray(given.actions).astype(np.int64) - phi.action_start
     before, after = (pack_seen(space, o) for o in (given.observations, given.next_observations))
     terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
     r = np.asarray(given.rewards, dtype=np.float64)
@@ -264,9 +262,13 @@ def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, A
             raise UserError(
                 f"{name} hold NaN or infinity, first in row {int(np.argwhere(~np.isfinite(rows_of))[0][0])}."
             )
-    if ((actions < 0) | (actions >= features.actions)).any():
-        raise UserError(
-            f"Actions must lie between {policy.action_start} and {policy.action_start + features.actions - 1}."
-        )
-    rows = (before, actions, after, terminated, features.of(given.observations, before, actions))
-    return Transitions(*(torch.from_numpy(np.ascontiguousarray(row)) for row in rows)), r
+    if ((actions < 0) | (actions >= phi.actions)).any():
+        raise UserError(f"Actions must lie between {phi.action_start} and {phi.action_start + phi.actions - 1}.")
+    rows = {
+        "observations": before,
+        "actions": actions,
+        "next_observations": after,
+        "terminated": terminated,
+        "features": phi.of(given.observations, before, actions),
+    }
+    return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}), r

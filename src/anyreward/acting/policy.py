@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -14,19 +14,21 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from anyreward.errors import UserError
-from anyreward.representation.fb import Representation
-from anyreward.representation.features import FeatureMap
+from anyreward.model.model import Model
 from anyreward.rewards.inference import Belief
-from anyreward.rewards.reward import TASK_FORMAT, Reward, check_task_path, from_z, sample_arrays
-from anyreward.rewards.trust import Trust
+from anyreward.rewards.knowledge import Knowledge, Task
+from anyreward.rewards.reward import Reward
+from anyreward.rewards.state_value import state_value
+from anyreward.rewards.terms import TASK_FORMAT, check_task_path, from_z, sample_arrays, sample_rows
 from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.worlds.spaces import as_batch, is_single, pack_seen
 
+if TYPE_CHECKING:
+    from anyreward.trust.report import Trust
+
 Array = np.ndarray[Any, Any]
 Correction = Callable[["Policy", Tensor, Tensor], Tensor]
-"""What becomes of a policy's Q (n, A) at packed observations (n, packed)."""
-Baseline = Callable[["Policy", Tensor, Tensor], Tensor]
-"""(n,) what Q has beside F . z_R, for all actions alike, at packed observations and their packed features."""
+"""(policy, packed observations (n, packed), Q (n, A)) -> corrected Q (n, A)."""
 
 
 class Acts(Protocol):
@@ -51,33 +53,26 @@ def action_probabilities(preferences: Tensor, epsilon: float = 0.0, temperature:
 class Policy:
     """pi_z for one reward: acts greedily unless `epsilon_greedy` or `boltzmann` is asked for.
 
-    ``z`` is z_R brought to the size that F was trained on; it decides the actions. ``reward_scale`` undoes this:
+    ``z`` is z_R at the length that F was trained on; it decides the actions. ``reward_scale`` undoes this:
     z_R = reward_scale * z, so that `q` and `value` are in the units of the reward.
     """
 
-    representation: Representation
-    features: FeatureMap
-    action_start: int
-    target: Reward
+    knowledge: Knowledge
+    """What the agent knows."""
+    reward: Reward
     """The reward that this answers."""
-    z: Tensor
-    reward_scale: float
     belief: Belief
     """What is known of the reward."""
-    judge: Callable[[Policy], Trust]
-    """Computes `trust`; it costs more than the answer itself, so it waits until it is asked for."""
-    revise: Callable[[Belief, Array, Array], tuple[Belief, Tensor, float, float]]
-    """The belief, z, its scale and ``constant`` after more rewards (n,) were seen at features (n, k)."""
+    task: Task
+    """z, its scale, and the constant that was taken out of it."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
     corrections: tuple[Correction, ...] = ()
-    """What refining or improving made of F . z, one after the other; none for an answer as it is."""
+    """What refine and improve make of F . z, one after the other."""
     tuned: nn.Module | None = None
-    """q_theta of a fine-tuned answer, which is added to all that."""
-    baseline: Baseline | None = None
-    """What Q has beside F . z, with a bias and for successor measures from t = 1."""
-    constant: float = 0.0
-    """What the mean of the reward is worth, which was taken out of z where it changes no policy."""
+    """q_theta of a fine-tuned policy, which is added to all that."""
+    whole: bool = False
+    """Whether F . z with these corrections is all of Q, as value iteration and fine-tuning make it."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -86,10 +81,27 @@ class Policy:
         how = f"temperature {self.temperature:g}" if self.temperature else f"epsilon {self.epsilon:g}"
         return f"Policy({how}, |z| = {float(self.z.norm()):.3g})"
 
+    @property
+    def model(self) -> Model:
+        """F and B."""
+        return self.knowledge.model
+
+    @property
+    def z(self) -> Tensor:
+        """(d,) the task vector."""
+        return self.task.z
+
+    @property
+    def reward_scale(self) -> float:
+        """z_R = reward_scale * z."""
+        return self.task.scale
+
     @cached_property
     def trust(self) -> Trust:
-        """How far this answer can be trusted."""
-        return self.judge(self)
+        """How far this answer can be trusted; computed when asked for, as it costs more than the answer itself."""
+        from anyreward.trust.report import report  # trust takes policies, so its room comes after this one
+
+        return report(self)
 
     def greedy(self) -> Policy:
         """The same answer, acting by argmax."""
@@ -135,15 +147,15 @@ class Policy:
         The landmark is a state, (n, k) as rewards see it, whose policy earns most from there; the second result (n,) is
         how much more than the second best landmark's, in units of the reward. Of one observation (k,) and ().
         """
-        landmarks = self.representation.landmarks
+        landmarks = self.model.landmarks
         if landmarks is None or self.corrections or self.tuned is not None:
             raise UserError("Only a plain answer of an agent with landmarks can be explained by them.")
         single, packed, _ = self._packed(observations)
-        which, ahead = landmarks.leading(packed, self.representation.own(self.z))
+        which, ahead = landmarks.leading(packed, self.z)
         landmark = landmarks.landmarks[which.clamp(min=0)]
         places = torch.where((which < 0)[:, None], packed, landmarks.states.rows[landmark]).numpy()
-        if self.features.kind == "observation" and not self.features.include_action:
-            places = self.features.readable(places)
+        if self.model.phi.kind == "observation" and not self.model.phi.include_action:
+            places = self.model.phi.readable(places)
         gaps = self.reward_scale * ahead.double().numpy()
         return (places[0], gaps[0]) if single else (places, gaps)
 
@@ -161,7 +173,7 @@ class Policy:
         else:
             p = self._pi(preferences).numpy()
             actions = (p.cumsum(1) < self.rng.random((len(p), 1)) * p.sum(1, keepdims=True)).sum(1)
-        actions = actions + self.action_start
+        actions = actions + self.model.phi.action_start
         return int(actions[0]) if single else actions
 
     def predict(
@@ -179,9 +191,12 @@ class Policy:
         """
         if self.corrections or self.tuned is not None:
             raise UserError("observe() changes z, which an answer that was refined or tuned does not depend on alone.")
+        if self.knowledge.method.goals_only:
+            raise UserError(f"{self.knowledge.settings.method} reaches a known goal; it cannot learn from rewards.")
         phi, r = sample_arrays(features, rewards)
-        self.belief, self.z, self.reward_scale, self.constant = self.revise(self.belief, phi, r)
-        self.target = from_z(self.belief.found.z.numpy(), self.agent, "the rewards observed")
+        self.belief = self.belief.after(sample_rows(phi, self.knowledge), r, self.knowledge)
+        self.task = self.knowledge.task(self.belief.found.z)
+        self.reward = from_z(self.belief.found.z.numpy(), self.agent, "the rewards observed")
         self.__dict__.pop("trust", None)  # it was that of the z before
 
     def save(self, path: str | Path) -> Path:
@@ -196,7 +211,7 @@ class Policy:
         if self.tuned is not None and beside.exists() and not path.exists():
             raise UserError(f"{beside} exists and belongs to something else; choose another name.")
         z_R = self.belief.found.z.tolist()
-        data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.target), "z_R": z_R}
+        data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.reward), "z_R": z_R}
         files = {}
         if self.tuned is not None:
             weights = save_tensors({name: value.contiguous() for name, value in self.tuned.state_dict().items()})
@@ -209,22 +224,31 @@ class Policy:
     def clueless(self) -> bool:
         """Whether no action is preferred to any other, as z is zero: then all are equally likely."""
         plain = not self.corrections and self.tuned is None
-        return plain and not self.representation.of_goals and not self.z.any()
+        return plain and not self.knowledge.method.goals_only and not self.z.any()
 
     def _pi(self, preferences: Tensor) -> Tensor:
         return action_probabilities(preferences, 1.0 if self.clueless else self.epsilon, self.temperature)
 
-    def action_values(self, packed: Tensor, features: Tensor) -> Tensor:
-        """(n, A) Q at packed observations and their packed features, in the units of z: preferences and all beside."""
-        q = self.preferences(packed).double() + self.constant / self.reward_scale
-        return q if self.baseline is None else q + self.baseline(self, packed, features)[:, None] / self.reward_scale
+    @property
+    def _has_state_value(self) -> bool:
+        """Whether Q has a part beside F . z_R."""
+        s = self.knowledge.settings
+        return bool(s.first_step or s.bias) and not self.whole
+
+    def action_values(self, packed: Tensor, features: Tensor | None) -> Tensor:
+        """(n, A) Q at packed observations and their packed features, in the units of z."""
+        q = self.preferences(packed).double() + self.task.constant / self.reward_scale
+        if not self._has_state_value:
+            return q
+        beside = state_value(self.reward, self.knowledge, self.z, packed, features)
+        return q + beside[:, None] / self.reward_scale
 
     def _values(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, batch = self._packed(observations)
-        if self.baseline is None:
-            return single, self.preferences(packed).double() + self.constant / self.reward_scale
+        if not self._has_state_value:
+            return single, self.action_values(packed, None)
         nothing = np.zeros(len(packed), dtype=np.int64)
-        return single, self.action_values(packed, torch.from_numpy(self.features.of(batch, packed.numpy(), nothing)))
+        return single, self.action_values(packed, torch.from_numpy(self.model.phi.of(batch, packed.numpy(), nothing)))
 
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, _ = self._packed(observations)
@@ -232,7 +256,7 @@ class Policy:
 
     def _packed(self, observations: Any) -> tuple[bool, Tensor, Any]:
         """Whether it is a single observation, the batch packed, and the batch."""
-        space = self.features.observation_space
+        space = self.model.phi.observation_space
         single = is_single(space, observations)
         batch = as_batch(space, observations) if single else observations
         packed = torch.from_numpy(pack_seen(space, batch))
@@ -241,8 +265,8 @@ class Policy:
         return single, packed, batch
 
     def preferences(self, packed: Tensor) -> Tensor:
-        """(n, A) F . z at packed observations (n, packed), with all corrections: what decides the actions."""
-        Q = self.representation.q(packed, self.z)
+        """(n, A) F . z at packed observations (n, packed), with all corrections; the largest decides the action."""
+        Q = self.model.q(packed, self.z)
         for correct in self.corrections:
             Q = correct(self, packed, Q)
         if self.tuned is None:

@@ -15,9 +15,10 @@ from anyreward.cli.comparing import Compare
 from anyreward.cli.evaluating import Evaluate
 from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor
-from anyreward.cli.training import Continue, Train
+from anyreward.cli.training import Resume, Train
 from anyreward.errors import UserError
-from anyreward.learning.presets import METHODS, preset
+from anyreward.learning.methods import METHODS
+from anyreward.learning.settings import RunSettings, preset, split_changes
 from anyreward.worlds.world import NAMED, open_world
 
 
@@ -32,10 +33,12 @@ def _parse(arguments: Sequence[str]) -> Any:
     words = [word for before, word in itertools.pairwise(joined) if before not in ("--out", "--replay-file")]
     world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
     own = open_world(world).settings_for(method) if world and joined[0] == "train" else {}
-    start = Train(tyro.MISSING, preset("paper" if named == "paper" else "fast", **own, **chosen))
+    of_settings, of_run = split_changes({**own, **chosen})
+    s = preset("paper" if named == "paper" else "fast", **of_settings)
+    start = Train(tyro.MISSING, s, RunSettings(**of_run))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand("train", default=start)],
-        Annotated[Continue, tyro.conf.subcommand("continue")],
+        Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Ask, tyro.conf.subcommand("ask")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Compare, tyro.conf.subcommand("compare")],

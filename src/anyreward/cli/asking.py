@@ -14,12 +14,11 @@ from rich.console import Console
 
 from anyreward.agent import Agent
 from anyreward.errors import UserError
-from anyreward.experiments.demo import Task, answer, maze_of
-from anyreward.experiments.pictures import picture
-from anyreward.loading import load
 from anyreward.rewards.files import read_demonstration, read_samples
-from anyreward.rewards.reward import Demonstration, Reward, Samples, TaskVector, check_task_path, from_z, goal
-from anyreward.rewards.reward import reward as reward_of
+from anyreward.rewards.reward import Reward
+from anyreward.rewards.terms import check_task_path, from_z, goal
+from anyreward.rewards.terms import reward as reward_of
+from anyreward.tools.answers import Question, maze_of, show_in_maze, show_played
 from anyreward.worlds.maze import Maze
 
 
@@ -65,32 +64,32 @@ class Ask:
 
     def run(self) -> None:
         """Answer: what the agent made of the reward, how far to trust it, and on request a picture."""
-        agent = load(self.run_folder)
+        agent = Agent.load(self.run_folder)
         maze = maze_of(agent)
         if maze is not None and self.video:
             raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
         start = (0, 0) if maze is None else _start_cell(self.start, maze)
         if self.save is not None:
             check_task_path(self.save)
-        target = self._reward(agent)
+        reward = self._reward(agent)
         improve = None if self.improve is None else _whole_number(self.improve)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", UserWarning)
-            policy = agent.ask(target, self.refine, improve)
+            policy = agent.ask(reward, self.refine, improve)
         console = Console()
         for warning in said:
             console.print(f"Note: {warning.message}", highlight=False, soft_wrap=True, markup=False)
         if maze is None:
             size = policy.reward_scale * float(policy.z.norm())
             console.print(
-                f"reward       {target}\n|z_R|        {size:.4g}", highlight=False, soft_wrap=True, markup=False
+                f"reward       {reward}\n|z_R|        {size:.4g}", highlight=False, soft_wrap=True, markup=False
             )
-            picture(agent, policy, target, self.figure, self.video, self.seed)
+            show_played(agent, policy, reward, self.figure, self.video, self.seed)
         else:
-            answer(agent, maze, [Task(str(target), target, start, policy)], self.figure, console)
-            if any(isinstance(term, Samples | Demonstration | TaskVector) for _, term in target.terms):
+            show_in_maze(agent, maze, [Question(str(reward), reward, start, policy)], self.figure, console)
+            if not reward.has_values:
                 console.print("Values are of the reward as B represents it; the true one is not known.", soft_wrap=True)
-        if not agent.representation.of_goals:
+        if not agent.knowledge.method.goals_only:
             console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
         if self.save is not None:
             console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
@@ -102,7 +101,7 @@ class Ask:
         terms += [-_weighted(text, _goal, 0.5) for text in self.avoid]
         terms += [reward_of(text) for text in self.reward]
         terms += [
-            _weighted(text, lambda name: read_samples(Path(name), agent.features.column_names, self.distribution))
+            _weighted(text, lambda name: read_samples(Path(name), agent.model.phi.column_names, self.distribution))
             for text in self.samples
         ]
         terms += [_weighted(text, lambda name: read_demonstration(Path(name))) for text in self.demonstration]

@@ -16,7 +16,6 @@ from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.compare import compare
 from anyreward.figures.curves import draw_curves
-from anyreward.loading import load
 from anyreward.storage.files import write_json
 from anyreward.storage.metrics import read_metrics
 
@@ -46,7 +45,7 @@ class Compare:
         if not self.run_folders:
             raise UserError("There is nothing to compare: name one run folder or more.")
         runs = by_name(self.run_folders)
-        groups = {name: [load(folder) for folder in folders] for name, folders in runs.items()}
+        groups = {name: [Agent.load(folder) for folder in folders] for name, folders in runs.items()}
         rows: list[dict[str, Any]] = []
         console = Console()
         with console.status("Asking every agent the same questions ..."):

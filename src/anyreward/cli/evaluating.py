@@ -11,11 +11,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from anyreward.acting.goals import goal_test_of
+from anyreward.acting.play import goal_test_of
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import suite
-from anyreward.loading import load
 from anyreward.storage.files import write_json
 
 
@@ -43,7 +42,7 @@ class Evaluate:
 
     def run(self) -> None:
         """Measure, print, write."""
-        agent = load(self.run_folder)
+        agent = Agent.load(self.run_folder)
         if self.suite == "all-rewards":
             figures = self._all_rewards(agent)
         elif agent.world_recipe is not None and agent.world().goal_test is not None:
@@ -73,9 +72,9 @@ class Evaluate:
             if row["barely"]:
                 said.append(f"{name}: for {row['barely']} of them the optimum is barely better than random.")
         Console().print(table)
-        if agent.representation.of_goals:
+        if agent.knowledge.method.goals_only:
             said.append(f"All other rewards: not possible; {agent.settings.method} reaches single goals.")
-        elif not agent.features.include_action:
+        elif not agent.model.phi.include_action:
             said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
         for line in said:
             print(line)
@@ -106,7 +105,7 @@ class Evaluate:
             table.add_column(column, justify="left" if column == "policy" else "right")
         figures = {}
         for name, temperature in (("Boltzmann, temperature 1", 1.0), ("greedy", 0.0)):
-            ratio = agent.goal_quality(mdp, temperature).ratio
+            ratio = agent.score(mdp=mdp, temperature=temperature).ratio
             row = {"mean": ratio.mean(), "p5": np.percentile(ratio, 5), "worst": ratio.min()}
             figures[name] = {key: float(value) for key, value in row.items()}
             table.add_row(name, *(f"{value:.3f}" for value in row.values()))

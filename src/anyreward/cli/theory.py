@@ -9,9 +9,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.theory import WEAK, tightness
-from anyreward.loading import load
 from anyreward.storage.files import write_json
 
 
@@ -34,7 +34,7 @@ class Theory:
             raise UserError(
                 f"--rewards is {self.rewards} and --seed {self.seed}; accepted: positive, and not negative."
             )
-        agent = load(self.run_folder)
+        agent = Agent.load(self.run_folder)
         table = Table(title=f"{agent.world_name}: bounds and what they bound, means", title_justify="left")
         for column in ("statement", "rewards", "gap", "bound", "trivial", "useful"):
             table.add_column(column, justify="left" if column in ("statement", "rewards") else "right")

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from anyreward.experiments.bench import PARTS, Part, run_bench
-from anyreward.experiments.demo import UPDATES, run_demo
-from anyreward.experiments.doctor import check_parts
 from anyreward.storage.files import write_json
+from anyreward.tools.bench import PARTS, Part, run_bench
+from anyreward.tools.demo import UPDATES, run_demo
+from anyreward.tools.doctor import check_parts
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,6 @@ class Bench:
     """d of the timed updates."""
     cycles: int = 50
     """Cycles of 40 updates to time."""
-    plain: Path = Path("benchmarks/plain.py")
-    """The plain implementation that an epoch is compared with."""
     compile: bool = True
     """Time compiled updates too."""
     json: Path | None = None
@@ -39,7 +37,7 @@ class Bench:
     def run(self) -> None:
         """Measure and print."""
         show = partial(print, file=sys.stderr)
-        figures = run_bench(self.parts, self.dim, self.plain, show, self.cycles, self.compile)
+        figures = run_bench(self.parts, self.dim, show, self.cycles, self.compile)
         table = Table(show_header=False, box=None)
         for name, value in _rows(figures):
             table.add_row(name, value)
@@ -77,7 +75,7 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Demo:
-    """Train on the four rooms in about two minutes, then answer three rewards never seen."""
+    """Train on the four rooms in a few seconds, then answer three rewards never seen."""
 
     out: Path = Path("demo")
     """Where the agent and the picture go."""

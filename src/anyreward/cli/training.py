@@ -1,17 +1,17 @@
-"""`anyreward train` and `anyreward continue`."""
+"""`anyreward train` and `anyreward resume`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from anyreward.errors import UserError
-from anyreward.experiments.sweep import train_seeds
-from anyreward.learning.presets import Settings
+from anyreward.learning.settings import RunChanges, RunSettings, Settings
+from anyreward.tools.sweep import train_seeds
 from anyreward.training import resume, train
 
 
@@ -21,7 +21,8 @@ class Train:
 
     source: tyro.conf.Positional[str]
     """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
-    settings: tyro.conf.OmitArgPrefixes[Settings]
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
+    run_settings: Annotated[RunSettings, tyro.conf.arg(name="")]
     preset: Literal["fast", "paper"] = "fast"
     """Where the settings below start from."""
     out: Path | None = None
@@ -31,12 +32,12 @@ class Train:
     tensorboard: bool = False
     """Write TensorBoard events too; metrics.jsonl is always written."""
     minutes: float | None = None
-    """Stop after so long, if not done before; `anyreward continue` goes on."""
+    """Stop after this time, if not done before; `anyreward resume` continues."""
     seeds: tuple[int, ...] = ()
     """Train with each of these seeds, in parallel processes, into folders of their own (instead of --seed)."""
 
     def run(self) -> None:
-        """Train and say where the agent is."""
+        """Train, and print where the agent is."""
         name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         method = "" if self.settings.method == "fb" else f"-{self.settings.method}"
@@ -49,49 +50,58 @@ class Train:
         try:
             if self.seeds:
                 options: dict[str, Any] = {"tensorboard": self.tensorboard, "minutes": self.minutes}
-                train_seeds(self.source, self.settings, folders, self.overwrite, **options)
+                train_seeds(self.source, self.settings, self.run_settings, folders, self.overwrite, **options)
             else:
                 out = folders[self.settings.seed]
                 agent = train(
                     self.source,
                     settings=self.settings,
+                    run=self.run_settings,
                     out=out,
                     overwrite=self.overwrite,
                     tensorboard=self.tensorboard,
                     minutes=self.minutes,
                 )
-                if agent.representation.landmarks is not None:
-                    print(agent.representation.landmarks.describe())
+                if agent.model.landmarks is not None:
+                    print(agent.model.landmarks.describe())
         except KeyboardInterrupt:
             raise _stopped(list(folders.values())) from None
         print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
 
 
 @dataclass(frozen=True)
-class Continue:
-    """Go on with a training that was stopped, or that shall learn for longer."""
+class Resume:
+    """Continue a training run that was stopped, or that shall learn for longer."""
 
     run_folder: tyro.conf.Positional[Path]
     """The run's folder."""
     updates: int | None = None
-    """How many updates in all (default: as many as the run was to have)."""
+    """Number of updates in total (default: as many as the run was to have)."""
     source: str | None = None
     """Its dataset, where it learned from one."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
     minutes: float | None = None
-    """Stop after so long, if not done before."""
+    """Stop after this time, if not done before."""
     replay_size: int | None = None
-    """Transitions that the replay keeps, if not as many as before."""
+    """Transitions that the replay buffer keeps, if not as many as before."""
     replay_file: str | None = None
     """Images only: where to keep frames, if not as before."""
     threads: int | None = None
     """CPU threads, if not as before."""
+    device: str | None = None
+    """Where to train, if not as before."""
+    compile: bool | None = None
+    """Whether to compile the updates, if not as before."""
+    environments: int | None = None
+    """Environments that are stepped together, if not as many as before."""
+    evaluate_every: int | None = None
+    """Updates between two lines of metrics, if not as before."""
 
     def run(self) -> None:
-        """Train on and say where the agent is."""
+        """Train on, and print where the agent is."""
         try:
-            given = {"replay_size": self.replay_size, "replay_file": self.replay_file, "threads": self.threads}
+            given = {name: getattr(self, name) for name in RunChanges.__annotations__}
             changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
             resume(
                 self.run_folder,
@@ -109,5 +119,5 @@ class Continue:
 def _stopped(folders: Sequence[Path]) -> UserError:
     kept = [str(folder) for folder in folders if (folder / "agent.json").exists()]
     saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
-    again = f" To go on: anyreward continue {kept[0]}" if kept else ""
+    again = f" To continue: anyreward resume {kept[0]}" if kept else ""
     return UserError(f"Stopped; {saved}.{again}")

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.acting.evaluate import Scores, policy_tables, q_tables, score_policies, state_features
+from anyreward.acting.better import refinable
+from anyreward.acting.exact import Scores, packed_states, policy_tables, score_policies, state_features
 from anyreward.acting.policy import action_probabilities
 from anyreward.agent import Agent
 from anyreward.errors import UserError
+from anyreward.model.rank import RANK_SHARE
 from anyreward.theory.finite_mdp import FiniteMDP
 
 Array = np.ndarray[Any, Any]
@@ -129,7 +131,7 @@ class FamilyScores:
 
 def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -> Array:
     """(n, S, A) the rewards of a family, the same for every agent of a world."""
-    table = agent.features.table
+    table = agent.model.phi.table
     if table is None:
         raise UserError(f"The suite all-rewards needs a world whose states lie on a map; {agent.world_name} has none.")
     rng = np.random.default_rng([seed, *name.encode()])
@@ -139,16 +141,17 @@ def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -
 
 def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]:
     """(n, d) the z that `Agent.ask` gives to rewards (n, S, A) of a finite world, and their scales (n,)."""
-    if agent.representation.of_goals:  # the z of a single goal is the goal
-        goals = state_features(mdp, agent.features)[r[:, :, 0].argmax(1), 0]
-        return agent.representation.backward_map(goals), torch.ones(len(r), dtype=torch.float64)
+    knowledge = agent.knowledge
+    if knowledge.method.goals_only:
+        goals = state_features(mdp, agent.model.phi)[r[:, :, 0].argmax(1), :1]
+        return knowledge.scaled(knowledge.goal_z(goals))
     values = rewards_of(agent, mdp, r, agent.sample.rows)
-    return agent.known_size((values * agent.sample.weights) @ agent.sample.B)
+    return knowledge.scaled((values * agent.sample.weights) @ agent.sample.B)
 
 
 def rewards_of(agent: Agent, mdp: FiniteMDP, r: Array, features: Tensor) -> Tensor:
     """(n, rows) what rewards r (n, S, A) of a finite world pay for packed features (rows, packed)."""
-    every = state_features(mdp, agent.features).flatten(0, 1).numpy()  # (S A, packed)
+    every = state_features(mdp, agent.model.phi).flatten(0, 1).numpy()  # (S A, packed)
     place = {row.tobytes(): i for i, row in enumerate(every)}
     index = [place[row.tobytes()] for row in features.numpy()]
     return torch.from_numpy(r.reshape(len(r), -1)[:, index])
@@ -160,27 +163,27 @@ def score_family(
     """The policies that answer the rewards of a family, acting greedily or by Boltzmann at a temperature."""
     r = family_rewards(agent, mdp, name, n, seed)
     z, scale = tables_to_z(agent, mdp, r)
-    states = agent.packed_states(mdp)
-    Q = q_tables(agent.representation, states, z)
+    states = packed_states(mdp, agent.model.phi)
+    Q = agent.model.q_tables(states, z)
     if refine:
-        kept = agent.kept_transitions
+        kept = refinable(agent.knowledge)
         rewards = rewards_of(agent, mdp, r, kept.rows.features) / scale[:, None]
-        start = q_tables(agent.representation, kept.states, z) + baselines(agent, mdp, r, z, scale)[..., None]
+        start = agent.model.q_tables(kept.states, z) + state_values(agent, mdp, r, z, scale)[..., None]
         Q = kept.at(states, kept.refine(start, rewards, agent.settings.gamma, refine), Q)
     scores = score_policies(mdp, np.asarray(action_probabilities(Q, temperature=temperature)), r)
     reach = np.ptp(r, axis=(1, 2)) / (1 - mdp.gamma)
     return FamilyScores(scores, scores.optimal - scores.random < BARELY * reach)
 
 
-def baselines(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tensor) -> Tensor:
-    """(n, states kept) what Q has beside F . z for rewards r (n, S, A): `rewards.baseline`, for many at once."""
-    kept, s = agent.kept_transitions, agent.settings
+def state_values(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tensor) -> Tensor:
+    """(n, states kept) the part of Q beside F . z for rewards r (n, S, A): `rewards.state_value`, for many at once."""
+    kept, s = refinable(agent.knowledge), agent.settings
     total = torch.zeros(len(r), len(kept.states), dtype=torch.float64)
     if s.first_step == 1:
         total += rewards_of(agent, mdp, r, kept.features)
     if s.bias:
         mass = agent.sample.weights * rewards_of(agent, mdp, r, agent.sample.rows)  # (n, rows)
-        bias = agent.representation.bias_map
+        bias = agent.model.bias_map
         total += torch.stack([bias(kept.states, z[i], agent.sample.rows).double() @ m for i, m in enumerate(mass)])
     return total / scale[:, None]
 
@@ -193,8 +196,8 @@ def suite(
     With ``refine``, answers are refined as `Agent.ask` does it.
     """
     mdp = agent.exact_mdp()
-    names = [name for name in FAMILIES if name != "states and actions" or agent.features.include_action]
-    if agent.representation.of_goals:
+    names = [name for name in FAMILIES if name != "states and actions" or agent.model.phi.include_action]
+    if agent.knowledge.method.goals_only:
         names = ["single goal"]
     return {name: score_family(agent, mdp, name, n, seed, temperature, refine) for name in names}
 
@@ -213,21 +216,21 @@ def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: i
     tau = agent.settings.temperature
     greedy = np.eye(mdp.actions)
     soft = soft_fixed_point(mdp, seen, tau)
-    learned = policy_tables(agent.representation, agent.packed_states(mdp), z, temperature=tau)
+    learned = policy_tables(agent.model, packed_states(mdp, agent.model.phi), z, tau)
     steps = {
         "span": greedy[mdp.q_value(mdp.optimal_value(seen), seen).argmax(-1)],
         "temperature": greedy[mdp.q_value(mdp.policy_value(soft, seen), seen).argmax(-1)],
         "policy": greedy[mdp.q_value(mdp.policy_value(learned, seen), seen).argmax(-1)],
-        "F": policy_tables(agent.representation, agent.packed_states(mdp), z),
+        "F": policy_tables(agent.model, packed_states(mdp, agent.model.phi), z),
     }
     return {step: float(score_policies(mdp, pi, r).normalised.mean()) for step, pi in steps.items()}
 
 
 def reward_of_z(agent: Agent, mdp: FiniteMDP, z: Tensor) -> Array:
     """(n, S, A) the reward whose z this is, as far as B's span reaches: B(s, a)^T Cov(B)^+ z."""
-    rows = state_features(mdp, agent.features)
-    B = agent.representation.backward_map(rows.flatten(0, 1)).double()  # (S A, d)
-    values = z.double() @ torch.linalg.pinv(agent.sample.covariance, rtol=1e-4, hermitian=True) @ B.T
+    rows = state_features(mdp, agent.model.phi)
+    B = agent.model.backward_map(rows.flatten(0, 1)).double()  # (S A, d)
+    values = z.double() @ torch.linalg.pinv(agent.sample.covariance, rtol=RANK_SHARE, hermitian=True) @ B.T
     return np.asarray(values.numpy()).reshape(len(z), mdp.states, mdp.actions)
 
 

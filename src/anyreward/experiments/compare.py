@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from anyreward.acting.evaluate import policy_tables
-from anyreward.acting.goals import bootstrap
+from anyreward.acting.exact import packed_states, policy_tables
+from anyreward.acting.play import bootstrap
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import FAMILIES, tables_to_z
-from anyreward.rewards.reward import Reward, goal
-from anyreward.rewards.reward import reward as reward_of
+from anyreward.rewards.reward import Reward
+from anyreward.rewards.terms import goal
+from anyreward.rewards.terms import reward as reward_of
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.theory.grid import grid_actions, grid_mdp, played_value
 from anyreward.worlds.continuous_maze import ACTION_NAMES, Plane
@@ -48,10 +49,10 @@ class Questions(NamedTuple):
 
     def score(self, agent: Agent) -> Array | None:
         """(n,) what greedy answers reach, 0 = random, 1 = optimal; None where the method cannot answer."""
-        if agent.representation.of_goals and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
+        if agent.knowledge.method.goals_only and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
             return None
         z, _ = tables_to_z(agent, self.mdp, self.paid)
-        pi = policy_tables(agent.representation, agent.packed_states(self.mdp), z)
+        pi = policy_tables(agent.model, packed_states(self.mdp, agent.model.phi), z)
         values = np.stack([self.mdp.policy_value(p, r).mean(-1) for p, r in zip(pi, self.paid, strict=True)])
         return np.asarray((values - self.random) / (self.optimal - self.random))
 
@@ -77,7 +78,7 @@ class PlayedQuestions(NamedTuple):
         """(n,) what greedy answers reach, 0 = random, 1 = optimal on a fine grid; None where it cannot answer."""
         if not all(agent.can_answer(target) for target in self.asked):
             return None
-        prefer = agent.representation.answers(torch.stack([agent.ask(target).z for target in self.asked]))
+        prefer = agent.model.q_for(torch.stack([agent.ask(target).z for target in self.asked]))
 
         def act(positions: Array, which: Array) -> Array:
             return prefer(torch.from_numpy(positions.astype(np.float32)), which).argmax(1).numpy()

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from anyreward.acting.evaluate import score_policies, state_features
+from anyreward.acting.exact import packed_states, score_policies, state_features
 from anyreward.agent import Agent
 from anyreward.errors import UserError
-from anyreward.representation.losses import boltzmann
+from anyreward.model.losses import boltzmann
 from anyreward.theory import bounds
 from anyreward.theory.bounds import Bound
 from anyreward.theory.fb import FB, exact, goal_measure
@@ -35,11 +35,11 @@ def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
     Where episodes end, the states that end them are no one's s_t: the tables are of the states that were visited.
     F(., ., z) is that of z at the size that `Agent.ask` brings it to: scaling a reward changes no policy.
     """
-    if agent.representation.of_goals:
+    if agent.knowledge.method.goals_only:
         raise UserError(f"The theorems are about F and B, and {agent.settings.method} has none.")
     mdp = mdp or agent.exact_mdp()
     seen = {row.tobytes(): w for row, w in zip(agent.sample.rows.numpy(), agent.sample.weights.numpy(), strict=True)}
-    visited = [all(row.tobytes() in seen for row in pairs) for pairs in state_features(mdp, agent.features).numpy()]
+    visited = [all(row.tobytes() in seen for row in pairs) for pairs in state_features(mdp, agent.model.phi).numpy()]
     try:
         mdp = mdp if all(visited) else mdp.restricted(np.flatnonzero(visited))
     except UserError as error:
@@ -47,22 +47,22 @@ def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
             f"In {len(visited) - sum(visited)} of the {len(visited)} states some features were never visited in "
             f"training, so there is no density with respect to rho there. {error} Train on more transitions."
         ) from error
-    rows = state_features(mdp, agent.features)  # (S, A, packed)
+    rows = state_features(mdp, agent.model.phi)  # (S, A, packed)
     goals, phi = np.unique(rows.flatten(0, 1).numpy(), axis=0, return_inverse=True)
     rho = np.array([seen[row.tobytes()] for row in goals])
-    states = agent.packed_states(mdp)
+    states = packed_states(mdp, agent.model.phi)
 
     def at_known_size(z: Array) -> torch.Tensor:
-        return agent.known_size(torch.from_numpy(np.asarray(z, dtype=np.float64))[None])[0][0]
+        return agent.knowledge.scaled(torch.from_numpy(np.asarray(z, dtype=np.float64))[None])[0][0]
 
     def forward(z: Array) -> Array:
         known = at_known_size(z)
-        return agent.representation.forward_map(states, known.expand(len(states), -1)).double().numpy()
+        return agent.model.forward_map(states, known.expand(len(states), -1)).double().numpy()
 
     def bias(z: Array) -> Array:
-        return agent.representation.bias_map(states, at_known_size(z), torch.from_numpy(goals)).double().numpy()
+        return agent.model.bias_map(states, at_known_size(z), torch.from_numpy(goals)).double().numpy()
 
-    B = agent.representation.backward_map(torch.from_numpy(goals)).double().numpy()
+    B = agent.model.backward_map(torch.from_numpy(goals)).double().numpy()
     m_bar = bias if agent.settings.bias else None
     first = agent.settings.first_step
     return FB(mdp, forward, B, rho / rho.sum(), phi.reshape(mdp.states, mdp.actions), m_bar, first)
@@ -228,7 +228,7 @@ def dimension_figures(agent: Agent, n: int = 20, seed: int = 0) -> dict[str, Any
 
 def training_policy(agent: Agent, fb: FB, z: Array) -> Array:
     """(S, A) softmax(F . z / tau), whose successors F is trained on, where pi_z acts greedily."""
-    _, scale = agent.known_size(torch.from_numpy(z)[None])
+    _, scale = agent.knowledge.scaled(torch.from_numpy(z)[None])
     return boltzmann(torch.from_numpy(fb.preferences(z)) / float(scale[0]), agent.settings.temperature).numpy()
 
 

@@ -1,4 +1,4 @@
-"""What a stopped run needs to go on, beside its agent: targets, optimiser, random numbers, replay."""
+"""What a resumed run needs beside its agent: target networks, optimiser, random generators, replay buffer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,18 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.loop import Learning
 from anyreward.learning.replay import Replay, from_columns
-from anyreward.learning.train import Learning
-from anyreward.representation.losses import Moments
 
 FILE = "training.safetensors"
 LARGEST_REPLAY = 2 * 10**9
-"""Bytes of a replay that are still saved; a larger one, and one of images, is collected anew."""
+"""Largest replay buffer, in bytes, that is saved; a larger one, or one of images, is collected anew."""
 
 
-def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
+def checkpoint(learning: Learning, agent: str) -> bytes:
     """What `load_checkpoint` needs; ``agent`` is the fingerprint of the agent saved at the same time."""
-    tensors = {"random": learning.random.get_state(), "explore": learning.explore.get_state()}
-    averages = None
-    if learning.learner is not None:
-        optimiser, averages = learning.learner.optimiser, learning.learner.averages
-        tensors["targets"] = learning.learner.flat_target
-        tensors |= {"adam.mean": optimiser.mean, "adam.square": optimiser.square}
-    if averages is not None and averages.average is not None:
-        tensors |= {f"average.{name}": value for name, value in averages.average._asdict().items()}
+    replay = learning.replay
+    tensors = learning.method.state()
     columns = replay.transitions.columns
     if replay.frames is None and sum(c.numel() * c.element_size() for c in columns.values()) <= LARGEST_REPLAY:
         tensors |= {f"replay.{name}": column for name, column in columns.items()}
@@ -41,8 +34,8 @@ def checkpoint(learning: Learning, replay: Replay, agent: str) -> bytes:
     )
 
 
-def load_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str) -> None:
-    """Bring a fresh learning of the saved agent's networks, and an empty replay, to where the run stopped."""
+def load_checkpoint(folder: Path, learning: Learning, agent: str) -> None:
+    """Bring a run that has just begun, on the saved agent's model, to where it stopped."""
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"There is no {FILE} in {folder}, so this run cannot be continued; only its agent was kept.")
@@ -52,29 +45,23 @@ def load_checkpoint(folder: Path, learning: Learning, replay: Replay, agent: str
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
         if about["agent"] != agent:
             raise UserError(f"{path} belongs to another agent than {folder / 'agent.json'}.")
-        _restore(learning, replay, tensors, about)
+        _restore(learning, tensors, about)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{path} is damaged, or of other settings than {folder / 'agent.json'}: {error}") from error
 
 
-def _restore(learning: Learning, replay: Replay, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    learner, done = learning.learner, about["done"]
-    if learner is not None:
-        learner.flat_target.copy_(tensors["targets"])
-        learner.optimiser.mean.copy_(tensors["adam.mean"])
-        learner.optimiser.square.copy_(tensors["adam.square"])
-        learner.optimiser.count.fill_(done)
-    learning.random.set_state(tensors["random"])
-    learning.explore.set_state(tensors["explore"])
-    learning.done, learning.seconds, learning.earlier = done, about["seconds"], about.get("earlier", 0)
-    if learner is not None and learner.averages is not None and "average.FF" in tensors:
-        learner.averages.average = Moments(*(tensors[f"average.{name}"] for name in Moments._fields))
+def _restore(learning: Learning, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    learning.done, learning.seconds, learning.earlier = about["done"], about["seconds"], about.get("earlier", 0)
+    learning.method.load_state(tensors, learning.done)
     if "replay.actions" in tensors:
-        rows = from_columns(tensors, "replay.")
-        same = replay.capacity == about["capacity"]
-        if not same and len(rows.actions) == about["capacity"]:
-            rows = rows.map(lambda column: column.roll(-(about["added"] % about["capacity"]), 0))  # by age
-        replay.add(rows)  # to the places where they were, if there are as many
-        replay.added = about["added"] if same else replay.added
+        _refill(learning.replay, tensors, about["added"], about["capacity"])
     else:
         learning.earlier += about["added"]
+
+
+def _refill(replay: Replay, tensors: dict[str, Tensor], added: int, capacity: int) -> None:
+    rows, same = from_columns(tensors, "replay."), replay.capacity == capacity
+    if not same and len(rows.actions) == capacity:
+        rows = rows.map(lambda column: column.roll(-(added % capacity), 0))  # by age
+    replay.add(rows)  # where they were before, if the capacity is the same
+    replay.added = added if same else replay.added

@@ -12,7 +12,7 @@ import torch
 
 from anyreward.errors import UserError
 from anyreward.learning.replay import Transitions
-from anyreward.representation.features import FeatureMap
+from anyreward.model.features import FeatureMap
 from anyreward.storage.files import read_arrays
 from anyreward.worlds.spaces import Space, pack_seen, take
 from anyreward.worlds.world import discrete_actions
@@ -41,24 +41,26 @@ class Dataset:
     next_observations: Any
     terminated: Array
 
-    def transitions(self, features: FeatureMap, look_ahead: bool = False) -> Transitions:
-        """The packed transitions, with phi(s, a), and with ``look_ahead`` phi of the next state as well."""
+    def transitions(self, features: FeatureMap, next_features: bool = False) -> Transitions:
+        """The packed transitions, with phi(s, a), and with ``next_features`` phi of the next state as well."""
         packed = pack_seen(self.observation_space, self.observations)
         following = pack_seen(self.observation_space, self.next_observations)
-        actions = self.actions - discrete_actions(self.action_space).start
-        rows = (
-            packed,
-            actions.astype(np.int64),
-            following,
-            self.terminated.astype(bool),
-            features.of(self.observations, packed, actions),
-            *([features.of(self.next_observations, following, actions)] if look_ahead else []),
-        )
-        for name, column in (("observations", rows[0]), ("next observations", rows[2])):
-            if not np.isfinite(column).all():
-                bad = int(np.flatnonzero(~np.isfinite(column).all(1))[0])
-                raise UserError(f"The {name} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
-        return Transitions(*(torch.from_numpy(np.ascontiguousarray(row)) for row in rows))
+        actions = (self.actions - discrete_actions(self.action_space).start).astype(np.int64)
+        rows = {
+            "observations": packed,
+            "actions": actions,
+            "next_observations": following,
+            "terminated": self.terminated.astype(bool),
+            "features": features.of(self.observations, packed, actions),
+        }
+        if next_features:
+            rows["next_features"] = features.of(self.next_observations, following, actions)
+        for name in ("observations", "next_observations"):
+            if not np.isfinite(rows[name]).all():
+                bad = int(np.flatnonzero(~np.isfinite(rows[name]).all(1))[0])
+                said = name.replace("_", " ")
+                raise UserError(f"The {said} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
+        return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()})
 
 
 def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:

@@ -11,20 +11,83 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
-from anyreward.learning.draw import draw_rows
-from anyreward.learning.presets import Settings
+from anyreward.learning.batch import draw_rows
+from anyreward.learning.gradient import gradient_cycle, load_optimiser_state, optimiser_state
+from anyreward.learning.method import Behaviour, Method, Metrics, Report
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import TARGET_ROWS, Learner, Losses
-from anyreward.representation.encoding import Encoder
-from anyreward.representation.fb import Representation
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.update import TARGET_ROWS, Learner
+from anyreward.model.encoding import Encoder
+from anyreward.model.features import FeatureMap
+from anyreward.model.model import Model, make_encoders
+from anyreward.model.networks import Forward, GoalInput
 from anyreward.worlds.goals import GoalTest
 
 Reached = Callable[[Tensor, Tensor], Tensor]
 """(n,) whether what is achieved (n, packed) counts as the goal (n, packed)."""
 
 
+class GoalDQN(Method):
+    """Q(s, a, g) as a network; z is the encoded goal, so that acting, evaluating and saving work as for FB."""
+
+    goals_only = True
+    whole_episodes = True
+
+    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
+        super().__init__(model, replay, s, run)
+        self.learner = Learner(model.F, model.B)
+        self.goals: Goals | None = None
+
+    @classmethod
+    def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
+        """A network with random weights."""
+        observe, features = make_encoders(phi, s.normalise, s.encoding)
+        shape = (s.dim, s.hidden, s.layers, s.layer_norm, s.action_input, s.wide, observe.image)
+        Q = Forward(observe.width, phi.actions, *shape, goal=features.width)
+        return Model(phi, observe, features, Q, GoalInput(features.width))
+
+    @classmethod
+    def needs_next_features(cls, s: Settings) -> bool:
+        """Always: they say whether the goal was reached."""
+        return True
+
+    def enter(self, test: GoalTest | None, start: Tensor, seed: int) -> None:
+        """Take the world's own goals or, among categories, all that were visited."""
+        self.goals = goals_in(test, self.model.feature_encoder, self.replay, start, self.explore, seed)
+
+    def behaviour(self, random: torch.Generator) -> Behaviour:
+        """Act for a goal of the world in each episode."""
+        if self.goals is None:
+            raise UserError("goal-dqn learns online, in a world whose goals are known.")
+        model = self.model
+        return Behaviour(lambda packed, goal: model.greedy(packed, model.backward_map(goal)), self.goals.draw)
+
+    def cycle(self, done: int, end: int) -> Report:
+        """Gradient steps on Q."""
+        goals, s, images = self.goals, self.s, self.replay.frames is not None
+        assert goals is not None
+        return gradient_cycle(
+            self.learner.networks,
+            s,
+            done,
+            end,
+            images,
+            lambda n: draw_goals(self.model, self.replay, s, n, self.random, goals.reached),
+            lambda group, rates: goal_updates(self.learner, group, rates, s.gamma),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Random generators, target network and Adam."""
+        return super().state() | optimiser_state(self.learner.networks)
+
+    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
+        """The inverse of `state`."""
+        super().load_state(tensors, done)
+        load_optimiser_state(self.learner.networks, tensors, done)
+
+
 class Goals(NamedTuple):
-    """What goal-oriented DQN is to know of a world."""
+    """The goals of a world, and when one is reached."""
 
     draw: Callable[[int], Tensor]
     """(n, packed features) goals for new episodes"""
@@ -94,10 +157,10 @@ def hindsight(left: Tensor, share: float, random: torch.Generator) -> tuple[Tens
 
 
 def draw_goals(
-    representation: Representation, replay: Replay, s: Settings, n: int, random: torch.Generator, reached: Reached
+    model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator, reached: Reached
 ) -> GoalBatch:
     """The minibatches of n updates: transitions with the goals of their episodes, or with goals of hindsight."""
-    drawn = draw_rows(representation, replay, s, n, random)
+    drawn = draw_rows(model, replay, s, n, random)
     rows, held = drawn.rows, replay.transitions
     assert rows.goals is not None
     assert rows.left is not None
@@ -108,14 +171,14 @@ def draw_goals(
         replaced, later = hindsight(rows.left, s.hindsight, random)
         future = held.next_features[(drawn.places + later) % replay.capacity]
         goals = torch.where(replaced[:, None], future, goals)
-    b, observe = s.batch_size, representation.observation_encoder
+    b, observe = s.batch_size, model.observation_encoder
     return GoalBatch(
         x=observe.compact(rows.observations).view(n, b, -1),
         actions=drawn.actions,
         counts=drawn.counts,
         next_x=observe.compact(rows.next_observations).view(n, b, -1),
         discount=drawn.discount,
-        goals=representation.backward_map(goals).view(n, b, -1),
+        goals=model.backward_map(goals).view(n, b, -1),
         rewards=reached(rows.next_features, goals).to(drawn.discount).view(n, b),
     )
 
@@ -125,23 +188,28 @@ def goal_targets(rewards: Tensor, discount: Tensor, Q_next: Tensor, gamma: float
     return (rewards + discount * Q_next.amax(-1)).clamp(0.0, 1 / (1 - gamma))
 
 
-@torch.inference_mode()
-def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[float], gamma: float) -> Losses:
-    """The updates of a group of minibatches, between two moves of the target; the losses are the last one's."""
+def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[float], gamma: float) -> Report:
+    """The updates of a group of minibatches between two moves of the target network; reports the last one."""
     n, b = group.actions.shape
     step = 1 if group.next_x.dtype == torch.uint8 else max(1, TARGET_ROWS // b)
     pieces = zip(torch.split(group.next_x, step), torch.split(group.goals, step), strict=True)
-    Q_next = torch.cat([learner.F_target(x.flatten(0, 1), g.flatten(0, 1)) for x, g in pieces])  # (n b, A, 1)
-    aims = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
+    with torch.no_grad():
+        Q_next = torch.cat([learner.F_target(x.flatten(0, 1), g.flatten(0, 1)) for x, g in pieces])  # (n b, A, 1)
+        aims = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
+    assert isinstance(learner.F, Forward)
     for i, rate in enumerate(learning_rates):
         counts = group.counts[i].tolist() if group.counts.numel() else []
-        Q, pull_back = learner.run_F(group.x[i], group.goals[i], group.actions[i], counts)  # (b, 1)
-        error = Q - aims[i, :, None]
-        pull_back(error / b)
-        learner.optimiser.learning_rate = rate
-        learner.optimiser.step()
-    return partial(_loss, error)
+        Q = learner.F.taken(group.x[i], group.goals[i], group.actions[i], counts)  # (b, 1)
+        error = Q.detach() - aims[i, :, None]
+        learner.networks.gradient.zero_()
+        torch.autograd.backward([Q], [error / b])
+        learner.networks.step(rate)
+    return Report(partial(_loss, error), partial(_diagnostics, learner, Q.detach()))
 
 
-def _loss(error: Tensor) -> dict[str, Tensor]:
+def _loss(error: Tensor) -> Metrics:
     return {"bellman_loss": 0.5 * error.square().mean()}
+
+
+def _diagnostics(learner: Learner, Q: Tensor) -> Metrics:
+    return {"q_mean": Q.mean(), "q_std": Q.std(correction=0), **learner.gradient_norms()}

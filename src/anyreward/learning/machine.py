@@ -1,16 +1,16 @@
-"""What a run computes on: threads, device, number type, compiler."""
+"""What a run computes on: threads and devices, and how much work an update is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from anyreward.errors import UserError
-from anyreward.learning.presets import Settings
-from anyreward.representation.networks import Forward
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.model.networks import Forward
 
 FLOP_PER_THREAD = 10**8
 """Work of an update that keeps one thread busy; with less, threads wait for each other more than they help."""
@@ -31,9 +31,9 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
         return sum(map(sum, sizes)), sum(part[0] for part in sizes if part)  # a given B has none
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
-    if isinstance(F, Forward) and F.eyes is not None:  # each weight of a convolution meets every place of its output
-        side, places = F.eyes.image[1], []
-        for conv in (m for m in F.eyes.modules() if isinstance(m, nn.Conv2d)):
+    if isinstance(F, Forward) and F.conv is not None:  # each weight of a convolution meets every place of its output
+        side, places = F.conv.image[1], []
+        for conv in (m for m in F.conv.modules() if isinstance(m, nn.Conv2d)):
             side = (side - conv.kernel_size[0]) // conv.stride[0] + 1
             places.append(conv.weight.numel() * side * side)
         all_F += sum(places)
@@ -49,9 +49,9 @@ def threads_for(flop: int, available: int) -> int:
     return max(1, min(available, round(flop / FLOP_PER_THREAD)))
 
 
-def threads_of_one(s: Settings) -> int:
-    """Threads that PyTorch gets of those in the settings: half of them where F and B learn beside each other."""
-    return max(1, s.threads // 2) if s.compile and s.device == "cpu" else s.threads
+def threads_of_one(run: RunSettings) -> int:
+    """Threads that PyTorch gets: half of them where F and B learn on a thread each."""
+    return max(1, run.threads // 2) if run.compile else run.threads
 
 
 @contextmanager
@@ -74,8 +74,3 @@ def open_device(name: str) -> torch.device:
             "PyTorch (https://pytorch.org/get-started) on a machine with one."
         )
     return device
-
-
-def compiler() -> Callable[[nn.Module], nn.Module]:
-    """torch.compile with CUDA graphs."""
-    return lambda network: torch.compile(network, mode="reduce-overhead")  # type: ignore[return-value]  # a module

@@ -13,37 +13,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from anyreward.learning.replay import Transitions
-from anyreward.representation.basis import far_points
-from anyreward.representation.landmarks import KnownRows, LandmarkForward, TableBackward, mixture
+from anyreward.learning.transition_model import (
+    POINTS,
+    TransitionModel,
+    count_model,
+    distinct_rows,
+    neighbour_model,
+    spread_points,
+)
+from anyreward.model.basis import far_points
+from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward, mixture
+from anyreward.model.rank import learned_directions
 from anyreward.worlds.spaces import Space, leaves
 
 MOST_CATEGORIES = 20_000
 """States that a table may list."""
 MOST_NUMBERS = 3
 """Numbers in an observation up to which well-spread points stand for all states."""
-POINTS = 2_500
-"""Such points, at most."""
-ROWS_PER_POINT = 20
-"""Transitions that each of them needs."""
-CANDIDATES, KMEANS = 25_000, 5
-"""Rows that points are chosen from, and steps of k-means that spread them evenly."""
-NEIGHBOURS = 8
-"""Transitions near a point that tell where an action leads from it."""
-NOISY = 0.5
-"""Share of a typical change by which two neighbouring transitions may differ, in the median, to tell of behaviour."""
-UNLIKE = 0.5
-"""Share of a typical change from which on two points that differ by it in what an action does are not alike."""
-ALIKE, EXAMPLES = 8, 20_000
-"""Points that one is interpolated among, and rows of the data that say on which side of a wall a state is."""
-MODEL_ROWS = 200_000
-"""Transitions that are searched for these, at most."""
 NUMBER_FEATURES = 1_000
 """d where features are numbers: hats that rewards are seen through."""
 MOST_DIM = 4_096
@@ -106,27 +97,6 @@ def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
             "rewards for single ones are answered less well: give coarser features."
         )
     return said
-
-
-@dataclass(frozen=True)
-class Model:
-    """P(s' | s, a) as it was seen, among known states."""
-
-    following: Tensor
-    """(M, A, n)"""
-    share: Tensor
-    """(M, A, n) float; what is missing to one ends there"""
-    seen: Tensor
-    """(M, A)"""
-
-    @property
-    def states(self) -> int:
-        """How many states are known: M."""
-        return len(self.following)
-
-    def under(self, pi: Tensor) -> tuple[Tensor, Tensor]:
-        """(M, A n) following and share under the policy pi (M, A)."""
-        return self.following.flatten(1), (self.share * pi[:, :, None]).flatten(1)
 
 
 def learn_tables(
@@ -239,166 +209,11 @@ def most_visited(visits: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     return where.short(), (largest / largest.sum(1, keepdim=True)).half(), visits.sum(1)
 
 
-# 1. what is known ------------------------------------------------------------------------------------------------
-
-
-def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Model, Tensor]:
-    """P(s' | s, a) by counting.
-
-    Where an action led to a state that no transition begins in, nothing is known of what follows: it counts as staying.
-    """
-    rows, first = _distinct(data.observations, states)
-    states.know(rows)
-    M, A = len(rows), actions
-    before = states.locate(data.observations)[0].squeeze(1)
-    after, known = (column.squeeze(1) for column in states.locate(data.next_observations))
-    after = torch.where(known > 0, after, before)
-    pair = before * A + data.actions
-    times = torch.bincount(pair, minlength=M * A).double()
-    goes_on = ~data.terminated
-    model = _merged(pair[goes_on], after[goes_on], 1 / times[pair[goes_on]], (times > 0).view(M, A))
-    features = data.features[first][_order(states, data.observations[first])]
-    return model, features
-
-
-def _distinct(rows: Tensor, states: KnownRows) -> tuple[Tensor, Tensor]:
-    codes, index = torch.unique(states._code(rows), return_inverse=True)
-    first = torch.full((len(codes),), len(rows)).scatter_reduce_(0, index, torch.arange(len(rows)), "amin")
-    return rows[first], first
-
-
-def _order(states: KnownRows, rows: Tensor) -> Tensor:
-    return torch.argsort(states.locate(rows)[0].squeeze(1))
-
-
-def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Model, Tensor]:
-    """P(s' | s, a) among well-spread points: what changed in the nearest transitions with that action, from there on.
-
-    Changes carry over from neighbours better than ends do: no transition begins exactly at a point. States are near
-    each other if both their numbers and what actions change there are alike, so that walls hold (`behaviours`).
-    """
-    n = len(data.actions)
-    if n > MODEL_ROWS:
-        data = data.at(torch.linspace(0, n - 1, MODEL_ROWS).long())
-        n = MODEL_ROWS
-    x = data.observations.double()
-    scale = x.std(0)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    x, most = x / scale, min(POINTS, max(1, n // ROWS_PER_POINT))
-    change = (data.next_observations.double() - data.observations.double()) / scale
-    _, radius = far_points(_some(x), min(most, len(x)))
-    does = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
-    place = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the way to the next point
-    points, _ = spread_points(place, most)
-    centres = points[:, : x.shape[1]]
-    _tell_apart(states, points, x, place, scale, radius)
-    M, A = len(states), actions
-
-    pairs, after, shares, seen = [], [], [], []
-    for action in range(A):
-        rows = torch.nonzero(data.actions == action).squeeze(1)
-        k = min(NEIGHBOURS, len(rows))
-        if k == 0:  # never taken: leads nowhere
-            seen.append(torch.zeros(M, dtype=torch.bool))
-            continue
-        index = rows[_nearest(place[rows], points, k)]  # (M, k)
-        ends = (centres[:, None] + change[index]).flatten(0, 1) * scale
-        corners, parts = states.locate(ends.float())
-        goes_on = (~data.terminated[index]).flatten().double() / k
-        pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
-        after.append(corners.flatten())
-        shares.append((parts.double() * goes_on[:, None]).flatten())
-        near = x[rows][_nearest(x[rows], centres, 1)[:, 0]]
-        seen.append((near - centres).norm(dim=1) <= 2 * radius)
-    model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
-    return model, data.features[_nearest(place, points, 1)[:, 0]]
-
-
-def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
-    """(n, A, p) what each action changes around each row of x (n, p), by the nearest two other rows that took it.
-
-    In units of a typical change. All zero where outcomes are so random that two rows tell nothing.
-    """
-    size = change.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    means, noise = torch.zeros(len(x), actions, x.shape[1], dtype=torch.float64), torch.zeros(())
-    for action in range(actions):
-        rows = torch.nonzero(taken == action).squeeze(1)
-        if len(rows) < 3:
-            continue
-        near = rows[_nearest(x[rows], x, 3)]  # (n, 3)
-        itself = near == torch.arange(len(x))[:, None]
-        near = near.masked_select(~torch.where(itself.any(1, keepdim=True), itself, _last(itself))).view(-1, 2)
-        one, two = change[near].unbind(1)
-        means[:, action] = (one + two) / 2
-        noise = torch.maximum(noise, (one - two).norm(dim=1).median())
-    return means / size if float(noise) < NOISY * float(size) else torch.zeros_like(means)
-
-
-def _last(mask: Tensor) -> Tensor:
-    """(n, k) true in the last column alone."""
-    return torch.arange(mask.shape[1]).expand_as(mask) == mask.shape[1] - 1
-
-
-def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
-    """(n, k) which of rows (m, p) are nearest to each of wanted (n, p)."""
-    index: Tensor = torch.from_numpy(KDTree(rows.numpy()).query(wanted.numpy(), k, workers=-1)[1])
-    return index.view(len(wanted), k)
-
-
-def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, place: Tensor, scale: Tensor, radius: float) -> None:
-    """Make known the points (M, p + A p) of places (n, p + A p), whose numbers are x (n, p), with what is alike."""
-    M, p = len(points), x.shape[1]
-    states.know((points[:, :p] * scale).float(), scale)
-    around = _nearest(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
-    here = torch.arange(M)[:, None]
-    between = points[around] - points[:, None]  # (M, c, p + A p)
-    differ = (between[..., p:] / radius).reshape(M, around.shape[1], -1, p).norm(dim=3).amax(2)
-    apart = between[..., :p].norm(dim=2)
-    apart = torch.where((differ > UNLIKE) & (around != here), torch.inf, apart)
-    order = apart.topk(min(M, ALIKE), largest=False)
-    alike = torch.where(order.values < torch.inf, around.gather(1, order.indices), here)
-    rows = torch.linspace(0, len(x) - 1, min(len(x), EXAMPLES)).long()
-    states.tell_apart((x[rows] * scale).float(), _nearest(points, place[rows], 1)[:, 0], alike)
-
-
-def _some(x: Tensor) -> Tensor:
-    """At most CANDIDATES different rows of x (n, p)."""
-    some: Tensor = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
-    return some
-
-
-def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
-    """(m, p) points that cover x (n, p) evenly, all different, and how far apart they are: k-means from far points."""
-    x = _some(x)
-    points, radius = far_points(x, min(most, len(x)))
-    for _ in range(KMEANS):
-        own = _nearest(points, x, 1)[:, 0]
-        count = torch.bincount(own, minlength=len(points))[:, None]
-        mean = torch.zeros_like(points).index_add_(0, own, x) / count.clamp(min=1)
-        points = torch.where(count > 0, mean, points)
-    return torch.unique(points, dim=0), radius
-
-
-def _merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> Model:
-    """The model of outcomes: pairs s A + a, the states they lead to, and their shares (n,); equal ones are added up."""
-    M, A = seen.shape
-    outcome, index = torch.unique(pair * M + after, return_inverse=True)
-    total = torch.zeros(len(outcome), dtype=torch.float64).index_add_(0, index, share.double())
-    pair, after = outcome // M, outcome % M
-    each = torch.bincount(pair, minlength=M * A)  # outcomes of every pair
-    n = max(int(each.max()), 1)
-    place = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
-    following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # what is not used points to itself
-    shares = torch.zeros(M * A, n, dtype=torch.float64)
-    following[pair, place], shares[pair, place] = after, total
-    return Model(following.view(M, A, n), shares.view(M, A, n), seen)
-
-
 # 2. B -------------------------------------------------------------------------------------------------------------
 
 
 def fit_backward(
-    B: TableBackward, data: Transitions, sample: Tensor, model: Model, by_action: list[Tensor], d: int
+    B: TableBackward, data: Transitions, sample: Tensor, model: TransitionModel, by_action: list[Tensor], d: int
 ) -> None:
     """Choose B with E_rho[B B^T] = 1.
 
@@ -409,7 +224,7 @@ def fit_backward(
     phi = data.features[sample]
     known = B.known
     if known.categorical:
-        rows, _ = _distinct(torch.cat([phi, *by_action]), known)
+        rows, _ = distinct_rows(torch.cat([phi, *by_action]), known)
         known.know(rows)
         rho = torch.bincount(known.locate(phi)[0].squeeze(1), minlength=len(known)).double() / len(phi)
         size = rho.clamp(min=1e-12).sqrt()
@@ -432,7 +247,7 @@ def mean_share(B: TableBackward, phi: Tensor) -> Tensor:
     return torch.zeros(len(B.known)).index_add_(0, index.flatten(), share.flatten() / len(phi))
 
 
-def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
+def smoothest(B: TableBackward, model: TransitionModel, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
     """(n, d) the functions of the known features that change least from one state to the next, orthonormal in rho."""
     n, (M, A, _) = len(B.known), model.following.shape
     feature = torch.stack([B.known.locate(rows)[0].squeeze(1) for rows in by_action], 1)  # (M, 1 or A)
@@ -446,12 +261,12 @@ def smoothest(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tens
     _, vectors = torch.linalg.eigh(root[:, None] * W * root)
     raw = root[:, None] * vectors.flip(1)[:, :d]
     size, directions = torch.linalg.eigh(raw.T @ (rho[:, None] * raw))
-    used = size > 1e-9 * size[-1]  # what is never visited has no share in them
+    used = learned_directions(size)  # what is never visited has no share in them
     white: Tensor = raw @ (directions[:, used] * size[used].rsqrt()) @ directions[:, used].T
     return white
 
 
-def grouped(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
+def grouped(B: TableBackward, model: TransitionModel, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
     """(n, d) the features in d groups, each of what is nearest in steps to one of d states: one in its own group."""
     group = torch.full((model.states,), -1)
     edge = torch.linspace(0, model.states - 1, d // len(by_action)).long()
@@ -473,7 +288,7 @@ def grouped(B: TableBackward, model: Model, by_action: list[Tensor], rho: Tensor
 # 3. landmarks -----------------------------------------------------------------------------------------------------
 
 
-def far_states(states: KnownRows, model: Model, K: int) -> Tensor:
+def far_states(states: KnownRows, model: TransitionModel, K: int) -> Tensor:
     """(K,) known states, each as far as can be from those before it: in steps among categories, else in distance."""
     M = model.states
     if K >= M:
@@ -489,7 +304,7 @@ def far_states(states: KnownRows, model: Model, K: int) -> Tensor:
     return torch.tensor(chosen).sort().values
 
 
-def steps_from(model: Model, starts: Tensor) -> Tensor:
+def steps_from(model: TransitionModel, starts: Tensor) -> Tensor:
     """(M,) how many steps each state is away from some (m,), at least; what cannot be reached is M away."""
     steps = torch.full((model.states,), model.states)
     edge, reached = starts, 0
@@ -500,7 +315,7 @@ def steps_from(model: Model, starts: Tensor) -> Tensor:
     return steps
 
 
-def farthest(model: Model, landmarks: Tensor) -> int:
+def farthest(model: TransitionModel, landmarks: Tensor) -> int:
     """How many steps the farthest state that can be reached from a landmark is away from all of them."""
     steps = steps_from(model, landmarks)
     return int(steps[steps < model.states].max())
@@ -521,7 +336,7 @@ def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
     return hills
 
 
-def staying_policy(model: Model) -> Tensor:
+def staying_policy(model: TransitionModel) -> Tensor:
     """(M, A) the action that most likely changes nothing; what is equally likely shares."""
     here = torch.arange(model.states)[:, None, None]
     same = (model.share * (model.following == here)).sum(2) + model.seen.double()  # (M, A)
@@ -530,7 +345,7 @@ def staying_policy(model: Model) -> Tensor:
 
 
 @torch.no_grad()
-def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
+def goal_policies(model: TransitionModel, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
     """(K, M, A) the best policies for rewards (M, 1 or A, K), by value iteration; best actions are equally likely.
 
     So every shortest way to a landmark is taken, and more states lie on the way to one. It ends when no action has
@@ -560,7 +375,7 @@ def goal_policies(model: Model, paid: Tensor, gamma: float, least: int = 40) -> 
 
 
 @torch.no_grad()
-def successor_features(model: Model, pi: Tensor, paid: Tensor, gamma: float) -> Tensor:
+def successor_features(model: TransitionModel, pi: Tensor, paid: Tensor, gamma: float) -> Tensor:
     """(M, d) V with V = B + gamma P_pi V, for the policy pi (M, A) and B (M, d) of what it does."""
     following, share = model.under(pi)  # (M, A n)
     share = (gamma * share).to(paid)

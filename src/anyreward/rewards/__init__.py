@@ -1,13 +1,16 @@
 """Phase 2: rewards, and the z that answers them."""
 
+from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.models import RewardModel, fit_mlp
-from anyreward.rewards.reward import Reward, demonstration, from_z, goal, goals, reward, samples
-from anyreward.rewards.trust import Trust
+from anyreward.rewards.reward import Part, Reward, Term
+from anyreward.rewards.terms import demonstration, from_z, goal, goals, reward, samples
 
 __all__ = [
+    "Knowledge",
+    "Part",
     "Reward",
     "RewardModel",
-    "Trust",
+    "Term",
     "demonstration",
     "fit_mlp",
     "from_z",

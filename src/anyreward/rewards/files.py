@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.rewards.reward import Reward, demonstration, samples
+from anyreward.rewards.reward import Reward
+from anyreward.rewards.terms import demonstration, samples
 from anyreward.storage.files import read_arrays
 
 Array = np.ndarray[Any, Any]

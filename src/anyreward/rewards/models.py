@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
-from anyreward.representation.networks import mlp
-from anyreward.rewards.reward import sample_arrays
+from anyreward.model.networks import mlp
+from anyreward.rewards.terms import sample_arrays
 
 Array = np.ndarray[Any, Any]
 

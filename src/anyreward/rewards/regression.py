@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RANK_SHARE = 1e-6
-"""Directions of B with less than this share of the largest variance under rho count as not learned."""
+from anyreward.model.rank import learned_directions
+
 WELL_SPREAD = 1e-3
 """Samples see a direction of B if its variance among them is at least this share of that under rho."""
 ENOUGH = 10
@@ -20,7 +20,7 @@ RIDGES = torch.logspace(-8, 3, 45, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
-class Moments:
+class RewardStatistics:
     """What rewards seen at features say of z_R, as sums: more can be added while acting."""
 
     samples: int
@@ -35,9 +35,9 @@ class Moments:
     size: float
     """sum of |r B|"""
 
-    def plus(self, other: Moments) -> Moments:
-        """The moments of both together."""
-        return Moments(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def plus(self, other: RewardStatistics) -> RewardStatistics:
+        """The statistics of both together."""
+        return RewardStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def effective(self) -> float:
@@ -46,10 +46,17 @@ class Moments:
         return self.size**2 / total if total > 0 else 0.0
 
 
-def moments(B: Tensor, r: Tensor) -> Moments:
+def no_statistics(dim: int) -> RewardStatistics:
+    """Those of no samples."""
+    return statistics(torch.zeros(0, dim, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+
+
+def statistics(B: Tensor, r: Tensor) -> RewardStatistics:
     """Of rewards r (n,) seen where B is (n, d), in float64."""
     rB = r[:, None] * B
-    return Moments(len(r), B.T @ B, rB.sum(0), rB.square().sum(0), float(r.square().sum()), float(rB.norm(dim=1).sum()))
+    return RewardStatistics(
+        len(r), B.T @ B, rB.sum(0), rB.square().sum(0), float(r.square().sum()), float(rB.norm(dim=1).sum())
+    )
 
 
 class Estimate(NamedTuple):
@@ -86,12 +93,12 @@ def whitening(covariance: Tensor) -> Whitening:
         vectors = torch.eye(len(values), dtype=values.dtype)[:, order]
     else:
         values, vectors = torch.linalg.eigh(covariance)
-    keep = values > RANK_SHARE * values[-1].clamp(min=1e-300)
+    keep = learned_directions(values)
     root, U = values[keep].sqrt(), vectors[:, keep]
     return Whitening((U / root).T, U * root)
 
 
-def mean_z(m: Moments, white: Whitening) -> Estimate:
+def mean_z(m: RewardStatistics, white: Whitening) -> Estimate:
     """E_rho[r B] from samples of rho, eq. (zR)."""
     n, d = m.samples, len(m.rB)
     if n == 0:
@@ -101,7 +108,7 @@ def mean_z(m: Moments, white: Whitening) -> Estimate:
     return Estimate(z, float(variance.sqrt()), d, d, explained=regression_z(m, white).explained)
 
 
-def regression_z(m: Moments, white: Whitening) -> Estimate:
+def regression_z(m: RewardStatistics, white: Whitening) -> Estimate:
     """Cov_rho B (Cov_test B)^-1 E_test[r B] (Proposition "linearz"), from samples of any distribution.
 
     Where the samples leave directions of B unseen, or are few, a ridge on E_rho[r^2] keeps the answer sensible; its

@@ -84,11 +84,6 @@ def discrete_actions(space: Space) -> gym.spaces.Discrete:
     return space
 
 
-def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """When the environments of a vector begin anew."""
-    return AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-
-
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
     """A world from a short name, a Gymnasium id, a maze drawing (text, or a .txt file), or an environment object."""
     if isinstance(world, World):

@@ -1,0 +1,81 @@
+"""Better answers: generalised policy improvement, and value iteration on kept transitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.acting.policy import Policy
+from anyreward.errors import UserError
+from anyreward.model.latent import trained_length
+from anyreward.rewards.kept import KeptTransitions
+from anyreward.rewards.knowledge import Knowledge
+
+Array = np.ndarray[Any, Any]
+
+MOST_GOALS = 256
+"""Training features whose B serve as z', at most."""
+ROWS_AT_ONCE = 4_096
+"""Rows that go through F together."""
+
+
+def improved(policy: Policy, Z: Tensor) -> Policy:
+    """Act by sup over z' of F(s, a, z') . z_R, z' in Z (m, d) or z itself (the end of Theorem "main-extended")."""
+
+    def best(policy: Policy, packed: Tensor, Q: Tensor) -> Tensor:
+        for z in torch.split(Z.to(policy.z), max(1, ROWS_AT_ONCE // max(len(packed), 1))):
+            m, n = len(z), len(packed)
+            F = policy.model.forward_map(packed.repeat(m, 1), z.repeat_interleave(n, 0)).cpu()  # (m n, A, d)
+            Q = torch.maximum(Q, (F @ policy.z).view(m, n, -1).amax(0).to(Q.dtype))
+        return Q
+
+    return replace(policy, corrections=(*policy.corrections, best))
+
+
+def other_z(improve: int | str | Array, knowledge: Knowledge) -> Tensor:
+    """(m, d) the z' of `Agent.ask`'s ``improve``: drawn as in training, B of training features, or given."""
+    sample, s = knowledge.sample, knowledge.settings
+    if isinstance(improve, int | np.integer) and not isinstance(improve, bool) and improve > 0:
+        return knowledge.training_z(int(improve), torch.Generator().manual_seed(s.seed))
+    if isinstance(improve, str) and improve == "goals":
+        Z = sample.B[:: -(-len(sample.B) // MOST_GOALS)]
+    else:
+        Z = torch.zeros(0)
+        if not isinstance(improve, str | int):
+            Z = torch.as_tensor(np.asarray(improve, dtype=np.float64))
+        if Z.ndim != 2 or Z.shape[1] != knowledge.dim or len(Z) == 0 or not torch.isfinite(Z).all():
+            raise UserError(
+                f"improve is {improve!r}; accepted: a positive number of z' to draw, 'goals', or finite z' themselves, "
+                f"(m, {knowledge.dim})."
+            )
+    return trained_length(Z, s.z_norm)
+
+
+def refined(policy: Policy, steps: int) -> Policy:
+    """The policy after some steps of value iteration for its reward, on the transitions kept with the agent."""
+    kept, knowledge = refinable(policy.knowledge), policy.knowledge
+    rewards = torch.from_numpy(policy.reward.values(knowledge, kept.rows.features) / policy.reward_scale)
+    start = policy.action_values(kept.states, kept.features)
+    known = kept.refine(start, rewards, knowledge.settings.gamma, steps)
+    return replace(
+        policy,
+        corrections=(*policy.corrections, lambda policy, packed, Q: kept.at(packed, known, Q)),
+        task=policy.task._replace(constant=0.0),
+        whole=True,
+    )
+
+
+def refinable(knowledge: Knowledge) -> KeptTransitions:
+    """The transitions that answers are refined on; raises where there are none."""
+    if knowledge.method.goals_only:
+        raise UserError(f"refine corrects F . z, which {knowledge.settings.method} does not have. Ask without refine.")
+    if knowledge.kept is None:
+        raise UserError(
+            "Answers are refined on transitions kept with the agent, and this one has none: they are kept where "
+            "observations are categories. Ask without refine."
+        )
+    return knowledge.kept

@@ -1,0 +1,139 @@
+"""An agent's folder: agent.json and weights.safetensors, saved and loaded here. No pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from anyreward.errors import UserError
+from anyreward.learning.methods import method_of
+from anyreward.learning.replay import from_columns
+from anyreward.learning.settings import RunSettings, run_settings_from_json, settings_from_json
+from anyreward.model.features import FeatureMap
+from anyreward.rewards.kept import KeptTransitions
+from anyreward.rewards.knowledge import Knowledge, with_backward
+from anyreward.storage.files import as_json, read_json, sha256, write_together
+from anyreward.worlds.goals import Tolerance
+from anyreward.worlds.spaces import space_from_json, space_to_json
+
+FORMAT = 2
+"""Version of the folder."""
+
+
+class Saved(NamedTuple):
+    """What a folder holds."""
+
+    knowledge: Knowledge
+    run: RunSettings
+    world_name: str
+    world_recipe: dict[str, Any] | None
+    """{"id", "kwargs"} of the world; None if it cannot be opened again"""
+
+
+def holds_agent(folder: Path) -> bool:
+    """Whether there is an agent in a folder."""
+    return (folder / "agent.json").exists()
+
+
+def serialised(knowledge: Knowledge) -> bytes:
+    """The tensors of all that an agent knows; its settings are not among them."""
+    sample, phi = knowledge.sample, knowledge.model.phi
+    tensors = {"sample.rows": sample.rows, "sample.weights": sample.weights, "sample.covariance": sample.covariance}
+    if phi.table is not None:
+        tensors["feature_table"] = torch.from_numpy(np.asarray(phi.table, dtype=np.float64))
+    if knowledge.kept is not None:
+        tensors |= {f"transitions.{name}": column for name, column in knowledge.kept.rows.columns.items()}
+        tensors["transitions.counts"] = knowledge.kept.counts
+    if knowledge.held_out is not None:
+        tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
+    for name, module in knowledge.model.modules.items():
+        tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
+    return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
+
+
+def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Mapping[str, bytes] | None = None) -> None:
+    """Write a folder, whole or not at all. ``beside`` are files that belong to it, by name, and change with it."""
+    if holds_agent(folder) and not overwrite:
+        raise UserError(f"{folder} holds an agent already. Choose another folder, or pass overwrite=True.")
+    knowledge, phi = saved.knowledge, saved.knowledge.model.phi
+    content = serialised(knowledge)
+    config = {
+        "format": FORMAT,
+        "weights_sha256": sha256(content),
+        "updates": knowledge.updates,
+        "world": {"name": saved.world_name, "recipe": saved.world_recipe},
+        "observation_space": space_to_json(phi.observation_space),
+        "actions": {"n": phi.actions, "start": phi.action_start},
+        "features": {
+            "kind": phi.kind,
+            "include_action": phi.include_action,
+            "function_width": phi.function_width,
+            "names": phi.names,
+            "tolerance": None if phi.tolerance is None else asdict(phi.tolerance),
+        },
+        "settings": knowledge.settings.to_json(),
+        "run": asdict(saved.run),
+    }
+    files = {"weights.safetensors": content, **(beside or {}), "agent.json": as_json(config)}
+    write_together({folder / name: data for name, data in files.items()})  # agent.json last: it holds their hash
+
+
+def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> Saved:
+    """Read a folder. ``features`` gives a feature function again, if the agent was trained with one."""
+    if not folder.is_dir():
+        raise UserError(f"There is no agent folder at {folder}.")
+    config = read_json(folder / "agent.json")
+    if config.get("format") != FORMAT:
+        raise UserError(f"{folder} has agent format {config.get('format')!r}; this anyreward reads format {FORMAT}.")
+    weights = folder / "weights.safetensors"
+    content = weights.read_bytes() if weights.is_file() else b""
+    if sha256(content) != config["weights_sha256"]:
+        raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
+    try:
+        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+            return _restore(config, load_tensors(content), features)
+    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error
+
+
+def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Callable[[Any], Any] | None) -> Saved:
+    s, of_phi = settings_from_json(config["settings"]), config["features"]
+    table, names, tolerance = tensors.get("feature_table"), of_phi["names"], of_phi["tolerance"]
+    phi = FeatureMap(
+        kind=of_phi["kind"],
+        observation_space=space_from_json(config["observation_space"]),
+        actions=config["actions"]["n"],
+        include_action=of_phi["include_action"],
+        function=function,
+        function_width=of_phi["function_width"],
+        names=tuple(names) if names else None,
+        table=None if table is None else table.numpy(),
+        tolerance=Tolerance(**tolerance) if tolerance else None,
+        action_start=config["actions"]["start"],
+    )
+    model = method_of(phi, s).fresh(phi, s)
+    for name, module in model.modules.items():
+        prefix = f"{name}."
+        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    kept = None
+    if "transitions.counts" in tensors:
+        kept = KeptTransitions(from_columns(tensors, "transitions."), tensors["transitions.counts"])
+    rows, weights, covariance = (tensors[f"sample.{name}"] for name in ("rows", "weights", "covariance"))
+    knowledge = Knowledge(
+        model,
+        s,
+        with_backward(model, rows, weights, covariance),
+        kept,
+        from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
+        config["updates"],
+    )
+    return Saved(knowledge, run_settings_from_json(config["run"]), config["world"]["name"], config["world"]["recipe"])

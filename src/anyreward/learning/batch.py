@@ -1,0 +1,196 @@
+"""Drawing minibatches and z (Algorithm 1, lines 15 to 17), for several updates at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.settings import Settings
+from anyreward.model.encoding import Encoder
+from anyreward.model.latent import preprocess_z, trained_length
+from anyreward.model.model import Model
+
+MOST_CATEGORIES = 2**16
+"""A table of counts over more categories than this is not worth its while."""
+
+
+class Batch(NamedTuple):
+    """Encoded rows that updates see: one minibatch, or n of them stacked along a first dimension of every field."""
+
+    x: Tensor
+    """(b, width) observations s_i, or (b, k) their one-hot columns"""
+    actions: Tensor
+    """(b,) a_i, in ascending order"""
+    counts: Tensor
+    """(A,) how often each action was taken; empty where actions come in any order"""
+    next_x: Tensor
+    """(b, width) next observations s_{i+1}"""
+    discount: Tensor
+    """(b,) gamma, or 0 where the transition terminated"""
+    z: Tensor
+    """(b, d) z_i, independent of the second minibatch"""
+    shown_z: Tensor
+    """(b, d) z_i as F sees it"""
+    g: Tensor
+    """(m, features) the features of both minibatches, each distinct one once where they are categories"""
+    here: Tensor
+    """(b,) phi(s_i, a_i), as rows of ``g``; phi(s_{i+1}) where successor measures count from t = 1"""
+    first: Tensor
+    """weights of the first rows of ``g`` in the first minibatch"""
+    second: Tensor
+    """weights of the last rows of ``g`` in the second, independent minibatch"""
+
+    def split(self, n: int) -> tuple[Batch, Batch]:
+        """The first n minibatches of a stack, and the others."""
+        return Batch(*(field[:n] for field in self)), Batch(*(field[n:] for field in self))
+
+    def each(self) -> list[Batch]:
+        """The minibatches of a stack."""
+        return [Batch(*fields) for fields in zip(*(field.unbind() for field in self), strict=True)]
+
+
+class KnownFeatures(NamedTuple):
+    """All features that the replay holds, where they are few categories."""
+
+    rows: Tensor
+    """(m, packed) distinct"""
+    frequency: Tensor
+    """(m,) their share of the replay; zero for what is seen as a next state only"""
+    place: Tensor
+    """(categories,) where among ``rows`` each code is"""
+
+
+def known_features(
+    encoder: Encoder, features: Tensor, most: int, following: Tensor | None = None
+) -> KnownFeatures | None:
+    """The distinct features (n, packed) of a replay with their frequencies, where there are at most ``most``.
+
+    Those of next states are known too, where there are any: ``following`` (n, packed).
+    """
+    if not encoder.categorical or encoder.categories > MOST_CATEGORIES:
+        return None
+    n = len(features)
+    if following is not None:
+        features = torch.cat([features, following])
+    codes = encoder.codes(features)
+    present = torch.bincount(codes, minlength=encoder.categories).nonzero().squeeze(1)
+    if len(present) > most:
+        return None
+    counts = torch.bincount(codes[:n], minlength=encoder.categories)
+    everywhere = torch.arange(len(codes), device=codes.device)
+    place = torch.zeros_like(counts).scatter_(0, present, everywhere[: len(present)])
+    example = torch.empty_like(present).scatter_(0, place[codes], everywhere)
+    return KnownFeatures(features[example], counts[present] / n, place)
+
+
+class DrawnRows(NamedTuple):
+    """The transitions of n minibatches."""
+
+    places: Tensor
+    """(n b,) where they are in the replay"""
+    rows: Transitions
+    """(n b, ...)"""
+    actions: Tensor
+    """(n, b) in ascending order"""
+    counts: Tensor
+    """(n, A) how often each action was taken; empty elsewhere than on a CPU, where reading it would wait"""
+    discount: Tensor
+    """(n, b) gamma, or 0 where the transition terminated"""
+
+
+def draw_rows(model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator) -> DrawnRows:
+    """The transitions of n minibatches; those of each in the order of their actions.
+
+    So F's last layer can work on the rows of one action at a time.
+    """
+    held, b = replay.transitions, s.batch_size
+    device = held.actions.device
+    index = torch.randint(len(replay), (n, b), generator=random, device=device)
+    actions, order = held.actions[index].sort(1)
+    counts = _counts(actions, model.actions)
+    index = index.gather(1, order).flatten()
+    rows = replay.at(index)
+    discount = s.gamma * (~rows.terminated).to(torch.float32).view(n, b)
+    return DrawnRows(index, rows, actions, counts if device.type == "cpu" else counts[:, :0], discount)
+
+
+def draw(
+    model: Model,
+    replay: Replay,
+    s: Settings,
+    n: int,
+    random: torch.Generator,
+    known: KnownFeatures | None = None,
+) -> Batch:
+    """The minibatches of n updates, stacked and encoded, but for their z (see `with_z`).
+
+    ``known`` features take the place of second minibatches.
+    """
+    held, b = replay.transitions, s.batch_size
+    device = held.actions.device
+    _, rows, actions, counts, discount = draw_rows(model, replay, s, n, random)
+    observe, encoder = model.observation_encoder, model.feature_encoder
+    shared = encoder.categorical
+    own = rows.next_features if s.first_step and rows.next_features is not None else rows.features  # multiplies F_i
+    if known is not None:
+        features, here = known.rows, known.place[encoder.codes(own)].view(n, b)
+        first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
+    else:
+        other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]
+        features = torch.cat([own, other])
+        if shared:  # few distinct ones, often: B need not see each more than once
+            distinct, index = encoder.distinct(features)
+            shared = len(distinct) <= 2 * b
+        if shared:
+            features, (here, there) = distinct, index.view(2, n, b)
+            first, second = _counts(here, len(features)) / b, _counts(there, len(features)) / b
+        else:
+            features = features.view(2, n, b, -1).transpose(0, 1).flatten(0, 2)  # both minibatches of each update
+            here = torch.arange(b, device=device).expand(n, b)
+            first = second = torch.full((n, b), 1 / b, device=device)
+    g = encoder.compact(features)
+    no_z = torch.empty(n, b, 0, device=device)
+    return Batch(
+        x=observe.compact(rows.observations).view(n, b, -1),
+        actions=actions,
+        counts=counts,
+        next_x=observe.compact(rows.next_observations).view(n, b, -1),
+        discount=discount,
+        z=no_z,
+        shown_z=no_z,
+        g=g.expand(n, -1, -1) if shared else g.view(n, 2 * b, -1),
+        here=here,
+        first=first,
+        second=second,
+    )
+
+
+def with_z(batch: Batch, model: Model, replay: Replay, s: Settings, random: torch.Generator) -> Batch:
+    """The minibatches with z drawn for them, from B as it is now."""
+    n, b = batch.actions.shape
+    z = draw_z(model, replay, s, n * b, random)
+    return batch._replace(z=z.view(n, b, -1), shown_z=preprocess_z(z).view(n, b, -1))
+
+
+def draw_z(model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
+    """(n, d) random z, for updates or for new episodes; B is taken of a minibatch of its own."""
+    B = None
+    if s.z_mixture.needs_B and len(replay):
+        B = model.backward_map(draw_features(replay, random, s.batch_size))
+    return trained_length(s.z_mixture.draw(n, s.dim, B, random), s.z_norm)
+
+
+def draw_features(replay: Replay, random: torch.Generator, n: int) -> Tensor:
+    """(n, packed) features of the replay, drawn at random."""
+    rows = torch.randint(len(replay), (n,), generator=random, device=random.device)
+    return replay.transitions.features[rows]
+
+
+def _counts(values: Tensor, most: int) -> Tensor:
+    """(n, most) how often each whole number below ``most`` is in each row of values (n, b)."""
+    n = len(values)
+    offset = most * torch.arange(n, device=values.device)[:, None]
+    return torch.bincount((values + offset).flatten(), minlength=n * most).view(n, most)

@@ -1,0 +1,1 @@
+"""The gradient step made fast: flat memory, and the same step compiled."""

@@ -1,0 +1,133 @@
+"""The updates compiled: `updates.cpp`, built once with the machine's own C++ compiler and kept for all later runs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from anyreward.errors import UserError
+from anyreward.learning.batch import Batch
+from anyreward.learning.method import Report
+from anyreward.learning.update import Learner, Targets, Updates, report
+from anyreward.model.networks import Backward, Forward
+
+SOURCE = Path(__file__).with_name("updates.cpp")
+
+
+def compiled_updates(learner: Learner, two_threads: bool) -> Updates:
+    """`update.updates` of a learner, compiled: the same function but for rounding.
+
+    With ``two_threads`` F and B learn on a thread each, and each of the two uses as many threads as PyTorch is set to.
+    """
+    F, B = learner.F, learner.B
+    plain = learner.bias is None and learner.first_step == 0
+    if not isinstance(F, Forward) or F.conv is not None or not isinstance(B, Backward) or not plain:
+        raise UserError(
+            "compile is on, but only fully connected networks are compiled: no images, no bias, first_step = 0. Turn "
+            "compile off, or change those."
+        )
+    if not load_updates():
+        raise UserError("compile is on, but the updates could not be compiled; see the warning. Turn compile off.")
+    size = sum(p.numel() for p in F.parameters())
+    fixed = {
+        **_network("F", learner, F, learner.F_target, slice(None, size)),
+        **_network("B", learner, B, learner.B_target, slice(size, None)),
+        "eps": next((m.eps for m in F.modules() if isinstance(m, nn.LayerNorm)), 0.0),
+        "deep": sum(isinstance(layer, nn.Linear) for layer in F.net),
+        "action_input": F.action_input,
+        "two_threads": two_threads,
+    }
+
+    def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Report:
+        F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
+            **fixed,
+            **group._asdict(),
+            learning_rates=list(learning_rates),
+            temperature=temperature,
+            orthonormality=orthonormality,
+        )
+        return report(learner, F_last, B_last, group.each()[-1], Targets(F_next, B_target), temperature)
+
+    return run
+
+
+def _network(name: str, learner: Learner, network: nn.Module, target: nn.Module, part: slice) -> dict[str, Any]:
+    """The arguments of one network: its parameters and gradients, its target, and Adam on its part of flat memory."""
+    adam = learner.networks.optimiser
+    return {
+        name: [p.detach() for p in network.parameters()],
+        f"{name}_gradients": [p.grad for p in network.parameters()],
+        f"{name}_target": [p.detach() for p in target.parameters()],
+        f"{name}_flat": adam.flat[part],
+        f"{name}_gradient": adam.gradient[part],
+        f"{name}_mean": adam.mean[part],
+        f"{name}_square": adam.square[part],
+        f"{name}_count": adam.count.clone(),
+    }
+
+
+@functools.cache
+def load_updates() -> bool:
+    """Build the operation unless that was done before, and load it; says why where that cannot be done."""
+    command = build_command()
+    if command is None:
+        _say("there is no C++ compiler here (set CXX, or install g++ or clang++)")
+        return False
+    built = _cache() / f"updates-{_fingerprint(command)}.so"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        print("Compiling the updates, once for this machine; it takes about half a minute.", file=sys.stderr)
+        with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+            fresh = Path(folder) / built.name
+            outcome = subprocess.run([*command, "-o", str(fresh)], capture_output=True, text=True)
+            if outcome.returncode != 0:
+                first = next((line for line in outcome.stderr.splitlines() if "error" in line), "no message")
+                _say(f"the compiler failed: {first}")
+                return False
+            os.replace(fresh, built)  # whole or not at all, whoever else compiles at the same time
+    torch.ops.load_library(built)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+    return True
+
+
+def build_command() -> list[str] | None:
+    """How `updates.cpp` is compiled here, but for where the result goes; None without a C++ compiler."""
+    named = os.environ.get("CXX")
+    found = [name for name in ([named] if named else ["g++", "clang++", "c++"]) if shutil.which(name)]
+    if not found or sys.platform == "win32":
+        return None
+    torch_folder = Path(torch.__file__).parent
+    return [
+        found[0],
+        *("-O2", "-std=c++20", "-fPIC", "-shared", "-w"),
+        *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f"-isystem{torch_folder / 'include'}",
+        f"-isystem{torch_folder / 'include' / 'torch' / 'csrc' / 'api' / 'include'}",
+        str(SOURCE),
+        *(f"-L{torch_folder / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"),
+    ]
+
+
+def _fingerprint(command: list[str]) -> str:
+    parts = [SOURCE.read_text(), torch.__version__, sys.platform, *command]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anyreward"
+
+
+def _say(why: str) -> None:
+    warnings.warn(f"compile is on, but {why}: running without it.", stacklevel=2)

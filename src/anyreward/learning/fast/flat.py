@@ -1,0 +1,90 @@
+"""Parameters in flat memory: Adam and the target networks take one operation each instead of one for every layer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+
+class Adam:
+    """PyTorch's fused Adam on one flat vector."""
+
+    def __init__(self, flat: Tensor, gradient: Tensor) -> None:
+        self.flat, self.gradient, self.count = flat, gradient, torch.zeros((), device=flat.device)
+        self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
+
+    def step(self, learning_rate: float) -> None:
+        """One step along the gradient."""
+        adam(
+            [self.flat],
+            [self.gradient],
+            [self.mean],
+            [self.square],
+            [],
+            [self.count],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+
+class FlatNetworks:
+    """Networks and their target networks, with one Adam over all parameters.
+
+    The parameters become views of one vector, and so do their gradients and the target networks' parameters. Weight
+    matrices are stored by input, so that a look-up of one-hot inputs reads whole rows.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        online = nn.ModuleList(networks)
+        still = copy.deepcopy(online).requires_grad_(False)
+        self.flat = _flatten([*online.parameters()])
+        self.gradient = torch.zeros_like(self.flat)
+        _view_as_parts(self.gradient, [*online.parameters()], "grad")
+        self.flat_target = _flatten([*still.parameters()])
+        self.targets: list[nn.Module] = list(still)
+        self.optimiser = Adam(self.flat, self.gradient)
+
+    def step(self, learning_rate: float) -> None:
+        """One step of Adam along the gradients."""
+        with torch.no_grad():
+            self.optimiser.step(learning_rate)
+
+    @torch.no_grad()
+    def move_targets(self, retention: float) -> None:
+        """theta- <- alpha theta- + (1 - alpha) theta, with alpha the retention."""
+        self.flat_target.lerp_(self.flat, 1 - retention)
+
+
+def _flatten(parameters: list[nn.Parameter]) -> Tensor:
+    """Move parameters into one vector; they become views of it."""
+    flat = torch.cat([_by_input(parameter.detach()).reshape(-1) for parameter in parameters])
+    _view_as_parts(flat, parameters, "data")
+    return flat
+
+
+def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str) -> None:
+    start = 0
+    for parameter in parameters:
+        part = flat[start : start + parameter.numel()].view(_by_input(parameter).shape)
+        setattr(parameter, attribute, _as_used(part))
+        start += parameter.numel()
+
+
+def _by_input(weight: Tensor) -> Tensor:
+    """As it lies in memory: a weight matrix (outputs, inputs) transposed, a convolution's with its channels last."""
+    return weight.T if weight.ndim == 2 else weight.permute(0, 2, 3, 1) if weight.ndim == 4 else weight
+
+
+def _as_used(stored: Tensor) -> Tensor:
+    """The inverse of `_by_input`."""
+    return stored.permute(0, 3, 1, 2) if stored.ndim == 4 else _by_input(stored)

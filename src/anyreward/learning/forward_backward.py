@@ -1,0 +1,143 @@
+"""Forward-backward networks (Algorithm 1), and successor features: the same with a B that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from anyreward.learning.batch import Batch, KnownFeatures, draw, draw_z, known_features, with_z
+from anyreward.learning.fast.compiled import compiled_updates
+from anyreward.learning.gradient import gradient_cycle, load_optimiser_state, optimiser_state
+from anyreward.learning.method import Behaviour, Method, Report
+from anyreward.learning.replay import Replay
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.update import Learner, Updates, updates
+from anyreward.model.basis import MOST_ROWS, Basis, state_width
+from anyreward.model.encoding import Encoder
+from anyreward.model.features import FeatureMap
+from anyreward.model.model import Model, make_encoders
+from anyreward.model.networks import Backward, Bias, Forward
+
+
+class ForwardBackward(Method):
+    """F and B as networks, learned together."""
+
+    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
+        super().__init__(model, replay, s, run)
+        self.learner = Learner(model.F, model.B, model.bias, s.first_step)
+        self._updates: Updates = partial(updates, self.learner)
+        if run.compile:
+            self._updates = compiled_updates(self.learner, two_threads=run.threads != 1)
+        self._known: KnownFeatures | None = None
+        self._counted = 0  # transitions that had been added when known features were counted
+
+    @classmethod
+    def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
+        """Networks with random weights."""
+        observe, features = make_encoders(phi, s.normalise, s.encoding)
+        F = _forward(observe, phi, s)
+        B = Backward(features.width, s.dim, s.hidden, s.layers, s.layer_norm)
+        return Model(phi, observe, features, F, B, _bias(observe, features, s))
+
+    def behaviour(self, random: torch.Generator) -> Behaviour:
+        """pi_z with z drawn as in training."""
+        return Behaviour(self.model.greedy, partial(draw_z, self.model, self.replay, self.s, random=random))
+
+    def cycle(self, done: int, end: int) -> Report:
+        """Gradient steps on F and B."""
+        images = self.replay.frames is not None
+        return gradient_cycle(self.learner.networks, self.s, done, end, images, self._draw, self._update)
+
+    def _draw(self, n: int) -> Batch:
+        s, replay = self.s, self.replay
+        if s.pairs == "all" and replay.added > self._counted:  # no more work for B than two minibatches
+            held, self._counted = replay.transitions, replay.added
+            following = held.next_features if s.first_step else None
+            self._known = known_features(self.model.feature_encoder, held.features, 2 * s.batch_size, following)
+        return draw(self.model, replay, s, n, self.random, self._known)
+
+    def _update(self, group: Batch, rates: Sequence[float]) -> Report:
+        group = with_z(group, self.model, self.replay, self.s, self.random)  # z of B as it is now
+        return self._updates(group, rates, self.s.temperature, self.s.orthonormality)
+
+    def state(self) -> dict[str, Tensor]:
+        """Random generators, target networks and Adam."""
+        return super().state() | optimiser_state(self.learner.networks)
+
+    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
+        """The inverse of `state`."""
+        super().load_state(tensors, done)
+        load_optimiser_state(self.learner.networks, tensors, done)
+
+
+class SuccessorFeatures(Method):
+    """Universal successor features: B is a basis fitted to the warm-up, and F alone is learned."""
+
+    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
+        super().__init__(model, replay, s, run)
+        self._networks = ForwardBackward(model, replay, s, run)
+        self.random, self.explore = self._networks.random, self._networks.explore
+        self._measured = 0  # transitions that had been added when E[B B^T] was measured
+
+    @classmethod
+    def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
+        """A network F with random weights, and a basis that is not fitted yet."""
+        observe, features = make_encoders(phi, s.normalise, s.encoding, feature_encoding="plain")
+        F = _forward(observe, phi, s)
+        basis = Basis(s.basis, features, s.dim, phi.table)
+        return Model(phi, observe, features, F, basis, _bias(observe, features, s))
+
+    @classmethod
+    def needs_next_features(cls, s: Settings) -> bool:
+        """Always: the Laplacian basis is fitted to them."""
+        return True
+
+    def behaviour(self, random: torch.Generator) -> Behaviour:
+        """pi_z with z drawn as in training."""
+        return self._networks.behaviour(random)
+
+    def prepare(self) -> None:
+        """Fit the basis to the data seen so far."""
+        basis, encoder, rows = self.model.B, self.model.feature_encoder, self.replay.transitions
+        assert isinstance(basis, Basis)
+        assert rows.next_features is not None
+        following = torch.where(rows.terminated[:, None], rows.features, rows.next_features)
+        basis.fit(encoder.compact(rows.features), encoder.compact(following), self.random)
+
+    def cycle(self, done: int, end: int) -> Report:
+        """Gradient steps on F, with E[B B^T] of all data in the place of a second minibatch."""
+        replay = self.replay
+        if replay.added > 1.1 * self._measured:
+            self._measured = replay.added
+            rows = torch.linspace(0, len(replay) - 1, min(len(replay), MOST_ROWS), device=self.model.device)
+            B = self.model.backward_map(replay.transitions.features[rows.long()])
+            self._networks.learner.BB = B.T @ B / len(B)
+        return self._networks.cycle(done, end)
+
+    def state(self) -> dict[str, Tensor]:
+        """As for forward-backward networks."""
+        return self._networks.state()
+
+    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
+        """The inverse of `state`."""
+        self._networks.load_state(tensors, done)
+
+
+def basis_dim(phi: FeatureMap, s: Settings) -> int:
+    """The d of successor features: as set, or with the basis "state" the width of the features."""
+    return state_width(Encoder(phi.space, s.normalise)) if s.basis == "state" else s.dim
+
+
+def _forward(observe: Encoder, phi: FeatureMap, s: Settings) -> Forward:
+    return Forward(
+        observe.width, phi.actions, s.dim, s.hidden, s.layers, s.layer_norm, s.action_input, s.wide, observe.image
+    )
+
+
+def _bias(observe: Encoder, features: Encoder, s: Settings) -> Bias | None:
+    if not s.bias:
+        return None
+    return Bias(observe.width, features.width, s.dim, s.hidden, s.layers, s.layer_norm, observe.image)

@@ -1,0 +1,111 @@
+"""The method of landmarks: F and B as tables, computed from all data at once instead of by gradient steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from anyreward.learning.batch import draw_features
+from anyreward.learning.method import Behaviour, Method, Metrics, Report
+from anyreward.learning.replay import Replay
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.tables import can_list, learn_tables
+from anyreward.learning.transition_model import POINTS
+from anyreward.model.features import FeatureMap
+from anyreward.model.landmarks import LandmarkForward, TableBackward
+from anyreward.model.model import Model, make_encoders
+
+PER_PAIR = 20
+"""Transitions for each known state and action that a whole run collects, at least."""
+WHOLE_RUN = 20_000
+"""Updates of a whole run; a shorter one collects proportionally less."""
+
+
+class Landmarks(Method):
+    """F with one policy for each landmark and B as tables over the states that were seen."""
+
+    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
+        super().__init__(model, replay, s, run)
+        self.on_progress: Callable[[str], None] = lambda note: None
+        """is told how far the computation of the tables is"""
+        self._filled = 0  # transitions that had been added when the tables were last filled
+        self._figures: Metrics = {}
+
+    @staticmethod
+    def possible(phi: FeatureMap, s: Settings) -> bool:
+        """Whether F and B can be tables: wanted, and the states and features can be listed."""
+        plain = s.method == "fb" and s.first_step == 0 and not s.bias
+        return s.landmarks > 0 and plain and can_list(phi.seen_space) and can_list(phi.space)
+
+    @classmethod
+    def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
+        """Empty tables."""
+        observe, features = make_encoders(phi, s.normalise, s.encoding)
+        return Model(phi, observe, features, LandmarkForward(observe, phi.actions), TableBackward(features))
+
+    def behaviour(self, random: torch.Generator) -> Behaviour:
+        """Act for a goal in each episode: a z would change its length whenever more states are known."""
+        model = self.model
+        return Behaviour(
+            lambda packed, goal: model.greedy(packed, model.backward_map(goal)),
+            partial(draw_features, self.replay, random),
+        )
+
+    def steps(self) -> int:
+        """As set, and more where there are many states to learn about."""
+        s = self.s
+        if s.steps_per_cycle == 0:
+            return 0
+        needed = PER_PAIR * self._states() * self.model.actions
+        return max(s.steps_per_cycle, math.ceil(needed * s.updates_per_cycle / WHOLE_RUN))
+
+    def _states(self) -> int:
+        """How many states are known so far."""
+        encoder = self.model.observation_encoder
+        if not encoder.categorical:
+            return POINTS
+        if len(self.replay) == 0:
+            return 1
+        return int((torch.bincount(encoder.codes(self.replay.transitions.observations)) > 0).sum())
+
+    def exploration(self) -> float:
+        """As set, but uniform before there are tables to be greedy in."""
+        return self.s.exploration if self._filled else 1.0
+
+    def cycle(self, done: int, end: int) -> Report:
+        """Fill the tables where they are needed: to explore greedily, and at the end."""
+        if end == self.s.updates:
+            self.finish()
+        elif self.s.exploration < 1:
+            self.refresh()
+        return Report(lambda: self._figures, lambda: {})
+
+    def refresh(self) -> None:
+        """Compute the tables again once there is twice as much data."""
+        if self.replay.added >= 2 * self._filled:
+            self.finish()
+
+    def finish(self) -> None:
+        """Compute the tables from all data, unless there is none that they have not seen."""
+        F, B, replay, s = self.model.F, self.model.B, self.replay, self.s
+        if replay.added == self._filled:
+            return
+        assert isinstance(F, LandmarkForward)
+        assert isinstance(B, TableBackward)
+        sample = replay.sample(s.feature_sample, s.seed, every=self.model.feature_encoder.categorical)
+        figures = learn_tables(
+            F,
+            B,
+            replay.transitions,
+            sample,
+            s.gamma,
+            s.dim,
+            s.landmarks,
+            s.features_include_action,
+            self.on_progress,
+        )
+        self._figures = {name: torch.tensor(value) for name, value in figures.items()}
+        self._filled = replay.added

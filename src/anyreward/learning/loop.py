@@ -1,0 +1,80 @@
+"""Phase 1: the one loop. Collect transitions, learn, repeat; no reward is seen anywhere in here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anyreward.learning.collect import Collector
+from anyreward.learning.machine import open_device
+from anyreward.learning.method import Method, Report
+from anyreward.learning.methods import check_compile, method_of
+from anyreward.learning.replay import Replay
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.model.model import Model
+
+REFILL = 50
+"""Cycles' worth of transitions collected anew where a resumed run has lost its replay buffer."""
+MOST_AT_ONCE = 1_000
+"""Transitions collected before they enter the replay buffer: images take memory while they wait."""
+
+
+@dataclass
+class Learning:
+    """A run in progress: its method, and how far it is."""
+
+    method: Method
+    replay: Replay
+    settings: Settings
+    done: int = 0
+    """updates"""
+    seconds: float = 0.0
+    """of training, without evaluation"""
+    earlier: int = 0
+    """transitions collected for a replay buffer that was not kept when the run stopped"""
+
+    @property
+    def model(self) -> Model:
+        """What is being learned."""
+        return self.method.model
+
+
+def begin(model: Model, replay: Replay, s: Settings, run: RunSettings | None = None) -> Learning:
+    """A run that has done nothing yet, on the device of its settings."""
+    run = run or RunSettings()
+    check_compile(s, run)
+    model.to(open_device(run.device))
+    return Learning(method_of(model.phi, s)(model, replay, s, run), replay, s)
+
+
+def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tuple[int, Report]]:
+    """Algorithm 1, on a replay buffer that a collector fills (online) or that is full already (offline).
+
+    Learns in place. Yields after each cycle the number of updates so far, and a report of the last one.
+    """
+    method, replay, model, s = learning.method, learning.replay, learning.model, learning.settings
+    greedy, new_tasks = method.behaviour(method.explore)
+    wanted = replay.added
+
+    def collect(steps: int, epsilon: float) -> None:
+        nonlocal wanted
+        wanted += steps  # whole episodes may bring more; the excess counts towards the next call
+        while collector is not None and replay.added < wanted:
+            most = min(wanted - replay.added, MOST_AT_ONCE)
+            rows = collector.collect(most, epsilon, greedy, new_tasks)
+            model.normalise(rows.observations, rows.features)
+            replay.add(rows)
+
+    if learning.done == 0:
+        if collector is None:
+            model.normalise(replay.transitions.observations, replay.transitions.features)
+        collect(s.warmup_steps, epsilon=1.0)
+        method.prepare()
+    elif len(replay) == 0:
+        collect(max(s.warmup_steps, REFILL * s.steps_per_cycle), s.exploration)
+    while learning.done < s.updates:
+        collect(method.steps(), method.exploration())
+        end = min(learning.done + s.updates_per_cycle, s.updates)
+        report = method.cycle(learning.done, end)
+        learning.done = end
+        yield end, report

@@ -1,0 +1,43 @@
+"""The methods by name."""
+
+from __future__ import annotations
+
+from anyreward.errors import UserError
+from anyreward.learning.forward_backward import ForwardBackward, SuccessorFeatures, basis_dim
+from anyreward.learning.goal_dqn import GoalDQN
+from anyreward.learning.landmarks import Landmarks
+from anyreward.learning.method import Method
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.model.features import FeatureMap
+
+METHODS: dict[str, type[Method]] = {
+    "fb": ForwardBackward,
+    "goal-dqn": GoalDQN,
+    "goal-dqn-her": GoalDQN,
+    "successor-features": SuccessorFeatures,
+}
+NETWORK_DIM = 100
+"""d of networks, where it is not set."""
+
+
+def method_of(phi: FeatureMap, s: Settings) -> type[Method]:
+    """The method of some settings in a world with these features; landmarks where they are possible."""
+    return Landmarks if Landmarks.possible(phi, s) else METHODS[s.method]
+
+
+def settled_dim(phi: FeatureMap, s: Settings) -> Settings:
+    """The settings with the d that the method will have; tables find theirs out from the data."""
+    if s.method == "successor-features":
+        s = s.with_(dim=basis_dim(phi, s))
+    if s.dim == 0 and not Landmarks.possible(phi, s):
+        s = s.with_(dim=NETWORK_DIM)
+    return s
+
+
+def check_compile(s: Settings, run: RunSettings) -> None:
+    """Raise where updates are to be compiled that have no compiled version."""
+    if run.compile and (s.method != "fb" or s.first_step or s.bias):
+        raise UserError(
+            "compile is on, but neither first_step = 1 nor bias nor other methods than fb are compiled. Turn compile "
+            "off."
+        )

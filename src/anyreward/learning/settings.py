@@ -1,0 +1,335 @@
+"""The settings of a training run, and the two presets: `paper` as published, `fast` as we recommend it.
+
+`Settings` shapes the result; `RunSettings` says how it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.model.latent import ZMixture, ZNorm
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a field accepts, beside the field itself."""
+
+    low: float
+    high: float = math.inf
+    exclusive: bool = False
+    """Whether the two ends themselves are not accepted."""
+
+    def __contains__(self, value: float) -> bool:
+        if self.exclusive:
+            return self.low < value < self.high
+        return self.low <= value <= self.high and math.isfinite(value)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"{self.low:g} < value < {self.high:g}" if self.exclusive else f"{self.low:g} to {self.high:g}"
+        return f"above {self.low:g}" if self.exclusive else f"{self.low:g} or more"
+
+
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+Above = Annotated[float, Range(0, exclusive=True)]
+Share = Annotated[float, Range(0, 1)]
+Method = Literal["fb", "goal-dqn", "goal-dqn-her", "successor-features"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What shapes the result of training. The defaults are the paper's for the discrete maze."""
+
+    method: Method = "fb"
+    """What is learned: forward-backward representations (fb); goal-oriented DQN, Q(s, a, g), without or with hindsight
+    replay (goal-dqn, goal-dqn-her); or universal successor features, where B is given and only F is learned."""
+    dim: Count = 100
+    """d, the dimension of F, B and z. With basis "state" it is the width of the features; goal-dqn does not use it.
+    With landmarks it is an upper bound; 0 means as many as there are features (networks: 100)."""
+    landmarks: Count = 0
+    """Largest number of landmarks. 0: F(s, a, z) is a network, as in the paper. Otherwise F and B are tables with one
+    policy for each landmark, where states can be listed or consist of at most three numbers; elsewhere F is a network.
+    Where tables would be large, 64 landmarks are used at most."""
+    updates: Positive = 800_000
+    """Gradient updates in total (paper: 800 epochs of 25 cycles of 40)."""
+    gamma: Annotated[float, Range(0, 1, exclusive=True)] = 0.99
+    """Discount factor."""
+    batch_size: Positive = 128
+    """b, the size of each of the two minibatches; the Bellman loss runs over all b x b pairs."""
+    learning_rate: Above = 0.001
+    """Adam's learning rate."""
+    learning_rate_decay: Share = 0.0
+    """Share of the run, at its end, over which the learning rate falls linearly to 1% (0: constant)."""
+    temperature: Above = 200.0
+    """tau of the softmax policy in the Bellman target."""
+    orthonormality: Annotated[float, Range(0)] = 1.0
+    """lambda, the weight of the loss that keeps E[B B^T] near the identity."""
+    target_retention: Share = 0.95
+    """alpha: target <- alpha * target + (1 - alpha) * online, at each move of the target networks."""
+    target_every: Positive = 40
+    """Updates between two moves of the target networks (paper: once a cycle)."""
+    hidden: Positive = 256
+    """Units in each hidden layer."""
+    layers: Positive = 3
+    """Hidden layers of F and of B."""
+    layer_norm: bool = False
+    """Layer normalisation before every ReLU but the last, in both networks."""
+    action_input: bool = False
+    """Whether the action is an input of F, with its own weights for the observation, instead of choosing among F's
+    outputs (as in the paper)."""
+    wide: Count = 0
+    """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
+    encoding: Literal["plain", "unit", "rbf"] = "plain"
+    """How F and B see numbers: as they are (see ``normalise``); bounded ones scaled to 0..1; or the radial basis
+    functions of the paper's continuous maze, 21 along each of at most two bounded numbers."""
+    normalise: bool = True
+    """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
+    z_mixture: ZMixture = field(default_factory=ZMixture)
+    """Shares of the distributions that z is drawn from; the rest is the paper's Cauchy distribution."""
+    z_norm: ZNorm = "free"
+    """Whether z keeps the length that it is drawn with, or is scaled to sqrt(d), in training and when asked: then the
+    temperature has the same effect for every reward."""
+    pairs: Literal["minibatch", "all"] = "minibatch"
+    """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (the paper), or all features of
+    the replay buffer with their frequencies, where they are categories and at most two minibatches' worth."""
+    features: Literal["auto", "observation", "achieved_goal"] = "auto"
+    """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
+    there is one."""
+    first_step: Annotated[int, Range(0, 1)] = 0
+    """First time step that successor measures count: 0, the paper's definition, or 1, the variant of its appendix,
+    which leaves out the state itself; rewards may not depend on the action then."""
+    bias: bool = False
+    """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B. An update then takes
+    several times as long."""
+    basis: Literal["state", "rbf", "fourier", "laplacian"] = "laplacian"
+    """Successor features only: what B is. The features themselves; Gaussians around points of the data; cosines of
+    random frequencies; or the smoothest functions on the graph of the transitions. It is made orthonormal after the
+    warm-up and then fixed."""
+    hindsight: Share = 0.8
+    """goal-dqn-her only: share of goals that are replaced by what was reached later in the same episode."""
+    features_include_action: bool = False
+    """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
+    exploration: Share = 1.0
+    """epsilon of the behaviour policy: 1 is uniform; below, the other actions are greedy in pi_z, with one z an
+    episode."""
+    warmup_steps: Count = 0
+    """Transitions collected before the first cycle, with uniform actions."""
+    steps_per_cycle: Count = 200
+    """Transitions collected at the start of each cycle (paper: 4 episodes of 50 steps)."""
+    updates_per_cycle: Positive = 40
+    """Gradient updates in each cycle."""
+    replay_size: Positive = 1_000_000
+    """Transitions that the replay buffer keeps; then the oldest are replaced."""
+    feature_sample: Positive = 20_000
+    """Features of the training distribution kept with the agent (all distinct ones where features are categories)."""
+    seed: Count = 0
+    """Seed of everything random."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.z_mixture, Mapping):
+            object.__setattr__(self, "z_mixture", ZMixture(**self.z_mixture))
+        _check_fields(self)
+        goals = self.method.startswith("goal-")
+        if self.first_step == 1 and self.features_include_action:
+            raise UserError(
+                "first_step is 1 and features_include_action is on, but successor measures from t = 1 leave out the "
+                "reward of the current action. Turn one of the two off."
+            )
+        if goals and (self.first_step or self.bias or self.features_include_action or self.z_norm != "free"):
+            raise UserError(
+                f"method is {self.method}, which supports neither first_step, bias, features_include_action nor "
+                "z_norm='sphere'."
+            )
+        if self.method == "successor-features" and self.warmup_steps == 0:
+            raise UserError(
+                "method is successor-features, whose B is fitted to the warm-up: warmup_steps must be positive."
+            )
+
+    def with_(self, **changes: Any) -> Settings:
+        """These settings with some changed; an unknown name raises."""
+        return replace(self, **_known(Settings, changes))
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run is computed. A resumed run may change these."""
+
+    environments: Positive = 4
+    """Environments that are stepped together when collecting."""
+    evaluate_every: Positive = 1_000
+    """Updates between two lines of metrics."""
+    threads: Count = 0
+    """CPU threads (0: chosen by the size of an update, at most as many as the machine has)."""
+    device: str = "cpu"
+    """Where to train: cpu or cuda (networks, replay buffer and minibatches move there)."""
+    compile: bool = False
+    """Compile the updates, on a CPU: once for all runs, in half a minute, with F and B on a thread each."""
+    replay_file: str = ""
+    """Images only: keep the replay buffer's frames in this new file instead of in memory; removed at the end."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if self.device.split(":")[0] not in ("cpu", "cuda"):
+            raise UserError(f"device is {self.device!r}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
+        if self.compile and self.device != "cpu":
+            raise UserError(f"compile is on and device is {self.device!r}, but updates are compiled for the CPU alone.")
+
+    def with_(self, **changes: Any) -> RunSettings:
+        """These settings with some changed; an unknown name raises."""
+        return replace(self, **_known(RunSettings, changes))
+
+
+class SettingChanges(TypedDict, total=False):
+    """Every setting by name: what `train` takes as keywords."""
+
+    method: Method
+    dim: int
+    landmarks: int
+    updates: int
+    gamma: float
+    batch_size: int
+    learning_rate: float
+    learning_rate_decay: float
+    temperature: float
+    orthonormality: float
+    target_retention: float
+    target_every: int
+    hidden: int
+    layers: int
+    layer_norm: bool
+    action_input: bool
+    wide: int
+    encoding: Literal["plain", "unit", "rbf"]
+    normalise: bool
+    z_mixture: ZMixture
+    z_norm: ZNorm
+    pairs: Literal["minibatch", "all"]
+    first_step: int
+    bias: bool
+    basis: Literal["state", "rbf", "fourier", "laplacian"]
+    hindsight: float
+    features_include_action: bool
+    exploration: float
+    warmup_steps: int
+    steps_per_cycle: int
+    updates_per_cycle: int
+    replay_size: int
+    feature_sample: int
+    seed: int
+    environments: int
+    evaluate_every: int
+    threads: int
+    device: str
+    compile: bool
+    replay_file: str
+
+
+class RunChanges(TypedDict, total=False):
+    """What may change when a run is resumed."""
+
+    replay_size: int
+    environments: int
+    evaluate_every: int
+    threads: int
+    device: str
+    compile: bool
+    replay_file: str
+
+
+def _check_fields(settings: Settings | RunSettings) -> None:
+    """Raise unless every field has its type and lies in its range."""
+    for name, hint in get_type_hints(type(settings), include_extras=True).items():
+        value, accepted = getattr(settings, name), None
+        if get_origin(hint) is Annotated:
+            hint, accepted = get_args(hint)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise UserError(f"{name} is {value!r}; accepted: {', '.join(get_args(hint))}.")
+        if hint is int and isinstance(value, np.integer):
+            object.__setattr__(settings, name, int(value))  # JSON has no NumPy integers
+        elif hint is int and (not isinstance(value, int) or isinstance(value, bool)):
+            raise UserError(f"{name} is {value!r}; expected a whole number.")
+        if hint is bool and not isinstance(value, bool):
+            raise UserError(f"{name} is {value!r}; accepted: True, False.")
+        if hint is float and (not isinstance(value, int | float | np.number) or isinstance(value, bool)):
+            raise UserError(f"{name} is {value!r}; expected a number.")
+        if accepted is not None and value not in accepted:
+            raise UserError(f"{name} is {value}; accepted: {accepted}.")
+
+
+def _known(kind: type[Settings] | type[RunSettings], names: Mapping[str, Any]) -> dict[str, Any]:
+    accepted = {field.name for field in fields(kind)}
+    for name in names:
+        if name not in accepted:
+            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(sorted(accepted))}.")
+    return dict(names)
+
+
+def split_changes(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Changes by name, as those of `Settings` and those of `RunSettings`; an unknown name raises."""
+    of_run = {field.name for field in fields(RunSettings)}
+    accepted = {field.name for field in fields(Settings)} | of_run
+    for name in changes:
+        if name not in accepted:
+            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(sorted(accepted))}.")
+    return (
+        {name: value for name, value in changes.items() if name not in of_run},
+        {name: value for name, value in changes.items() if name in of_run},
+    )
+
+
+def settings_from_json(data: Mapping[str, Any]) -> Settings:
+    """The inverse of `Settings.to_json`; unknown keys raise."""
+    return Settings(**_known(Settings, data))
+
+
+def run_settings_from_json(data: Mapping[str, Any]) -> RunSettings:
+    """`RunSettings` by name; unknown keys raise."""
+    return RunSettings(**_known(RunSettings, data))
+
+
+FAST: dict[str, Any] = {
+    "landmarks": 128,
+    "dim": 0,
+    "updates": 20_000,
+    "learning_rate_decay": 0.5,
+    "target_every": 5,
+    "target_retention": 0.9,
+    "temperature": 100.0,
+    "layer_norm": True,
+    "action_input": True,
+    "wide": 2,
+    "z_mixture": ZMixture(goals=0.3, sums=0.3, rewards=0.3),
+    "z_norm": "sphere",
+    "pairs": "all",
+}
+"""Every difference of preset `fast` from preset `paper` (docs/settings.md)."""
+
+OF_METHOD: dict[str, dict[str, Any]] = {
+    "fb": {},
+    "goal-dqn": {"z_norm": "free"},
+    "goal-dqn-her": {"z_norm": "free"},
+    "successor-features": {"warmup_steps": 10_000, "orthonormality": 0.0},
+}
+"""What each method changes in either preset."""
+PAPER: dict[str, dict[str, Any]] = {"goal-dqn": {"exploration": 0.2}, "goal-dqn-her": {"exploration": 0.2}}
+"""What the paper's table changes for goal-oriented DQN; `fast` explores as FB does (docs/baselines.md)."""
+
+
+def preset(name: str = "fast", **changes: Any) -> Settings:
+    """The settings of a preset, ``paper`` or ``fast``, for a method, with some changed by name."""
+    if name not in ("paper", "fast"):
+        raise UserError(f"There is no preset {name!r}; accepted: fast, paper.")
+    method = changes.get("method", "fb")
+    start = FAST if name == "fast" else PAPER.get(method, {})
+    return Settings().with_(**start | OF_METHOD.get(method, {}) | changes)

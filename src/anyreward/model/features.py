@@ -1,0 +1,218 @@
+"""phi(s, a): what B sees of a transition, and what its columns are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from anyreward.errors import UserError
+from anyreward.worlds.goals import Tolerance
+from anyreward.worlds.spaces import Space, leaves, pack, same_kind, seen_space
+from anyreward.worlds.world import discrete_actions
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """phi, with the space of its values.
+
+    ``kind`` is "observation", "achieved_goal" or "function" (of a batch of observations, to an array (n, k)). With
+    ``include_action`` the features of (s, a) are (phi(s), a), so that B is a function of state and action.
+    """
+
+    kind: str
+    observation_space: Space
+    actions: int
+    """how many there are"""
+    include_action: bool = False
+    function: Callable[[Any], Any] | None = None
+    function_width: int = 0
+    names: tuple[str, ...] | None = None
+    table: Array | None = None
+    tolerance: Tolerance | None = None
+    """How far from a goal still counts as the goal, where the world says so and F is a table."""
+    action_start: int = 0
+    """The environment's first action; here actions count from zero."""
+
+    def reached(self, rows: Array, goals: Array) -> Array:
+        """(n, m) whether packed features (n, packed) count as the goals (m, packed): equal, or within the tolerance."""
+        if self.tolerance is None:
+            return np.asarray((rows[:, None] == goals).all(2))
+        return np.stack([self.tolerance(rows, goal) for goal in goals], axis=1)
+
+    @property
+    def state_space(self) -> Space:
+        """The space of phi(s), without the action."""
+        if self.kind == "achieved_goal":
+            assert isinstance(self.observation_space, gym.spaces.Dict)
+            return self.observation_space["achieved_goal"]
+        if self.kind == "function":
+            return gym.spaces.Box(-np.inf, np.inf, (self.function_width,), np.float32)
+        return self.seen_space
+
+    @property
+    def seen_space(self) -> Space:
+        """The space of what F sees of an observation."""
+        return seen_space(self.observation_space)
+
+    @property
+    def space(self) -> Space:
+        """The space of phi(s, a)."""
+        if self.include_action:
+            return gym.spaces.Tuple([self.state_space, gym.spaces.Discrete(self.actions)])
+        return self.state_space
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns of `readable`."""
+        width = sum(leaf.packed for leaf in leaves(self.state_space)) if self.table is None else self.table.shape[1]
+        names = self.names or tuple(f"f{i}" for i in range(width))
+        return (*names, "action") if self.include_action else names
+
+    def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
+        """Raise unless observations and actions are those of this agent's world."""
+        actions = int(discrete_actions(action_space).n)
+        if not same_kind(self.observation_space, observation_space) or self.actions != actions:
+            raise UserError(
+                f"This agent was trained on observations {self.observation_space} and {self.actions} actions; {name} "
+                f"has {observation_space} and {actions}."
+            )
+
+    def of(self, observations: Any, packed: Array, actions: Array) -> Array:
+        """(n, packed features) phi(s, a) of a batch of raw observations and the same observations packed."""
+        if self.kind == "achieved_goal":
+            state = pack(self.state_space, observations["achieved_goal"])
+        elif self.kind == "function":
+            state = self._call(observations, len(packed))
+        else:
+            state = packed
+        return np.concatenate([state, actions[:, None]], axis=1, dtype=np.float32) if self.include_action else state
+
+    def with_actions(self, rows: Array) -> Array:
+        """(n, 1, packed) packed phi(s) (n, k) as phi(s, a); (n, A, packed), for every action, where phi has it."""
+        if not self.include_action:
+            return rows[:, None].astype(np.float32)
+        every = [np.concatenate([rows, np.full((len(rows), 1), a)], axis=1) for a in range(self.actions)]
+        return np.stack(every, axis=1).astype(np.float32)
+
+    def packed(self, given: Array, what: Any) -> Array:
+        """Packed features (n, packed) of readable or packed ones (n, k); raises where the numbers name none.
+
+        ``what`` names them in messages.
+        """
+        names, parts = self.column_names, list(leaves(self.space))
+        width = sum(leaf.packed for leaf in parts)
+        rows = np.asarray(given, dtype=np.float32)
+        if self.table is not None and given.shape[1] == len(names):
+            rows = self._looked_up(given, what)
+        elif given.shape[1] != width:
+            expected = f"{len(names)} numbers ({', '.join(names)})"
+            if self.table is not None:
+                expected += f" or {width} (the state's number{', action' if self.include_action else ''})"
+            raise UserError(f"{what} has {given.shape[1]} numbers; this agent's features have {expected}.")
+        start = 0
+        for leaf in parts:
+            column = rows[:, start : start + leaf.packed]
+            top = leaf.categories - 1 if leaf.kind == "one-hot" else 1
+            wrong = ((column < 0) | (column > top) | (column != np.round(column))).any(1)
+            if leaf.kind != "number" and wrong.any():
+                bad = column[wrong][0].tolist()
+                raise UserError(f"{what}: {bad} is out of range; accepted: whole numbers from 0 to {top}.")
+            start += leaf.packed
+        return finite_rows(rows, what)
+
+    def _looked_up(self, given: Array, what: Any) -> Array:
+        """Packed features of coordinates (n, k) in the table."""
+        assert self.table is not None
+        k = self.table.shape[1]
+        numbers = {tuple(place): number for number, place in enumerate(self.table.tolist())}
+        found = [numbers.get(tuple(place)) for place in given[:, :k].tolist()]
+        if None in found:
+            low, high = self.table.min(0), self.table.max(0)
+            spans = ", ".join(f"{n} {a:g} to {b:g}" for n, a, b in zip(self.column_names, low, high, strict=False))
+            at = ", ".join(f"{x:g}" for x in given[found.index(None)])
+            named = str(what) if at in str(what) else f"{at} ({what})"
+            raise UserError(f"There is no state at {named}; accepted: {spans}.")
+        return np.concatenate([np.asarray(found)[:, None], given[:, k:]], axis=1, dtype=np.float32)
+
+    def readable(self, rows: Array) -> Array:
+        """Packed features (n, packed) as reward functions see them: categories by their coordinates, if known."""
+        rows = np.asarray(rows, dtype=np.float64)
+        if self.table is None:
+            return rows
+        coordinates = self.table[rows[:, 0].astype(int)]
+        return np.concatenate([coordinates, rows[:, 1:]], axis=1)
+
+    def _call(self, observations: Any, n: int) -> Array:
+        if self.function is None:
+            raise UserError(
+                "This agent's features are a function of the observation, and a function is not saved with an agent. "
+                "Pass it again: anyreward.Agent.load(folder, features=function)."
+            )
+        values = np.asarray(self.function(observations), dtype=np.float32)
+        if values.ndim != 2 or len(values) != n or (self.function_width and values.shape[1] != self.function_width):
+            width = self.function_width or "k"
+            raise UserError(
+                f"The feature function returned shape {values.shape} for {n} observations; expected ({n}, {width}). "
+                "It must be vectorised: one row of features for each observation."
+            )
+        if not np.isfinite(values).all():
+            raise UserError("The feature function returned NaN or infinity.")
+        return values
+
+
+def finite_rows(rows: Array, what: Any) -> Array:
+    """The same rows; raises where one is not finite. ``what`` names them."""
+    bad = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(bad):
+        raise UserError(f"{what}: row {bad[0]} of its features is {rows[bad[0]].tolist()}, which is not finite.")
+    return rows
+
+
+def feature_map(
+    kind: str | Callable[[Any], Any],
+    observation_space: Space,
+    actions: int,
+    include_action: bool = False,
+    names: tuple[str, ...] | None = None,
+    table: Array | None = None,
+    action_start: int = 0,
+) -> FeatureMap:
+    """The feature map of a setting or a user's function; "auto" takes achieved_goal where the observation has one."""
+    has_goal = isinstance(observation_space, gym.spaces.Dict) and "achieved_goal" in observation_space.spaces
+    if callable(kind):
+        sample = gym.vector.utils.batch_space(observation_space, 2).sample()
+        values = np.asarray(kind(sample))
+        if values.ndim != 2 or len(values) != 2:
+            raise UserError(
+                f"The feature function returned shape {values.shape} for a batch of 2 observations; expected (2, k). "
+                "It must be vectorised: one row of features for each observation."
+            )
+        return FeatureMap(
+            "function",
+            observation_space,
+            actions,
+            include_action,
+            kind,
+            values.shape[1],
+            action_start=action_start,
+        )
+    if kind == "auto":
+        kind = "achieved_goal" if has_goal else "observation"
+    if kind == "achieved_goal" and not has_goal:
+        raise UserError(
+            f"features is 'achieved_goal', but the observation space is {observation_space}; that needs a Dict with "
+            "the key 'achieved_goal' (a Gymnasium goal environment). Use 'observation', or give a function."
+        )
+    if kind == "achieved_goal":
+        table = None  # it describes the observation
+    fm = FeatureMap(
+        kind, observation_space, actions, include_action, names=names, table=table, action_start=action_start
+    )
+    width = sum(leaf.packed for leaf in leaves(fm.state_space))
+    return fm if names is None or table is not None or len(names) == width else replace(fm, names=None)

@@ -1,0 +1,374 @@
+"""F and B as tables over the states that were seen: the successor features of landmark policies, and their maximum.
+
+A landmark is a state; its policy is the best one for reaching it and staying there. F has one table for each landmark,
+and answers a reward by generalised policy improvement over all of them (the end of Theorem "main-extended"):
+
+    F_k(s, a) = B(s, a) + gamma sum_s' P(s' | s, a) V_k(s'),    V_k(s) = F_k(s, pi_k(s))
+    Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
+
+Where there are fewer landmarks than states, policies are put together from these, too: go to a landmark, from there to
+any state around it, and stay (`LandmarkForward.best`).
+
+The tables are filled in by `anyreward.learning.tables`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor, nn
+
+from anyreward.model.encoding import Encoder
+
+TABLE_AT_ONCE = 2**25
+"""Numbers that one batch of answers may take."""
+RIDGE = 1e-3
+"""Regularisation of interpolation weights, relative to the distances."""
+REMEMBERED = 64
+"""Answers kept, so that acting step by step computes each once."""
+
+
+class GrowingModule(nn.Module):
+    """A module of buffers whose sizes follow the data: loading a state takes the sizes that were saved."""
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self._buffers:
+            if f"{prefix}{name}" in state:
+                setattr(self, name, torch.empty_like(state[f"{prefix}{name}"]))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class KnownRows(GrowingModule):
+    """Rows that were seen in training, and how any other row is made of them."""
+
+    rows: Tensor
+    codes: Tensor
+    scale: Tensor
+    examples: Tensor
+    """(e, packed) rows of the data whose known row is told; none if that is the nearest one"""
+    example_of: Tensor
+    """(e,) that known row"""
+    alike: Tensor
+    """(m, c) the nearest known rows from which actions lead as they do from this one, itself first"""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.categorical, self._code = encoder.categorical, encoder.codes
+        self.register_buffer("rows", torch.zeros(0, encoder.packed))
+        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("scale", torch.ones(encoder.packed))
+        self.register_buffer("examples", torch.zeros(0, encoder.packed))
+        self.register_buffer("example_of", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("alike", torch.zeros(0, 0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def know(self, rows: Tensor, scale: Tensor | None = None) -> None:
+        """Take packed rows (m, packed), all different, as what is known; ``scale`` says what is far in each column."""
+        if self.categorical:
+            codes, order = self._code(rows).sort()
+            rows, self.codes = rows[order], codes
+        self.rows = rows.clone()
+        if scale is not None:
+            self.scale = scale.to(rows)
+        self.examples, self.example_of, self.alike = self.examples[:0], self.example_of[:0], self.alike[:0]
+        self.__dict__.pop("_tree", None)
+
+    def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
+        """Let rows of the data (e, packed) say which known row is theirs, (e,), and which are alike to it, (m, c).
+
+        On the two sides of a wall, points that are near each other are not alike.
+        """
+        self.examples, self.example_of, self.alike = examples.clone(), example_of, alike
+        self.__dict__.pop("_tree", None)
+
+    @property
+    def corners(self) -> int:
+        """How many known rows one row is made of: itself, or the corners of a simplex around it."""
+        return 1 if self.categorical else min(self.rows.shape[1] + 1, max(len(self.rows), 1))
+
+    @cached_property
+    def _tree(self) -> KDTree:
+        """For the nearest example, or known row where there are no examples."""
+        return KDTree(self._scaled(self.examples if len(self.examples) else self.rows).numpy())
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        return (rows / self.scale).double()
+
+    def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Which known rows packed rows (n, packed) are made of, and their shares: (n, corners) each.
+
+        A category that was never seen has the share 0. A point among numbers is interpolated between the nearest known
+        ones that are alike; their shares are positive and sum to one.
+        """
+        if len(self.rows) == 0:
+            return torch.zeros(len(rows), 1, dtype=torch.int64), torch.zeros(len(rows), 1)
+        if self.categorical:
+            wanted = self._code(rows)
+            index = torch.searchsorted(self.codes, wanted).clamp(max=len(self.codes) - 1)
+            return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
+        x, points, k = self._scaled(rows), self._scaled(self.rows), self.corners
+        if len(self.examples):
+            candidates = self.alike[self.example_of[torch.from_numpy(self._tree.query(x.numpy())[1])]]  # (n, c)
+            apart = (points[candidates] - x[:, None]).square().sum(2)
+            index = candidates.gather(1, apart.topk(k, largest=False).indices)
+        else:
+            index = torch.from_numpy(self._tree.query(x.numpy(), k)[1]).view(len(x), k)
+        return index, simplex_shares(x, points[index]).to(self.rows.dtype)
+
+
+def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:
+    """(n, k) positive shares, with a sum of one, of corners (n, k, p) that give x (n, p) back as well as can be."""
+    apart = corners - x[:, None]  # (n, k, p)
+    gram = apart @ apart.transpose(1, 2)  # (n, k, k)
+    size = gram.diagonal(dim1=1, dim2=2).mean(1)
+    gram = gram + (RIDGE * size + 1e-18)[:, None, None] * torch.eye(corners.shape[1], dtype=x.dtype)
+    share = torch.linalg.solve(gram, torch.ones(*corners.shape[:2], 1, dtype=x.dtype)).squeeze(2).clamp(min=0)
+    normalised: Tensor = share / share.sum(1, keepdim=True)
+    return normalised
+
+
+def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without a copy of all these rows."""
+    return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
+
+
+class TableBackward(GrowingModule):
+    """B(g): a row of numbers for each known feature, interpolated between them where features are numbers."""
+
+    table: Tensor
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(0, 0))
+        self.known = KnownRows(encoder)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, d) of packed features (n, packed); zero where a category was never seen."""
+        if len(self.known) == 0:
+            return self.table.new_zeros(len(rows), self.table.shape[1])
+        index, share = self.known.locate(rows)
+        return mixture(self.table, index, share)
+
+
+class LandmarkForward(GrowingModule):
+    """F(s, a, z) with a table for each landmark."""
+
+    V: Tensor
+    """(K, M, d) successor features of the landmarks' policies at the known states; empty where visits are kept. Where
+    not all states are landmarks, one more for staying where one is, here and in all tables by landmark"""
+    visits: Tensor
+    """(K, M, n) float16: shares of the features that a policy visits most, discounted, in all that it visits"""
+    where: Tensor
+    """(K, M, n) int16: which features these are"""
+    mass: Tensor
+    """(K, M) discounted visits in all: 1 / (1 - gamma) where episodes do not end"""
+    mean: Tensor
+    """(d,) E_rho[B]"""
+    B: Tensor
+    """(M, A, d) B(phi(s, a)), or (M, 1, d) where B does not see the action"""
+    following: Tensor
+    """(M, A, n) known states that an action leads to"""
+    share: Tensor
+    """(M, A, n) gamma times how likely each is; their sum is below gamma where an episode may end"""
+    seen: Tensor
+    """(M, A) whether the action was ever seen there"""
+    landmarks: Tensor
+    """(K,) which of the known states are landmarks"""
+    reach: Tensor
+    """(K, M) E[gamma^T], where T is when a landmark's policy is first at its landmark; empty if all are landmarks"""
+    horizon: Tensor
+    """() steps that answers look ahead: several times as many as the farthest state is away from all landmarks; 0 if
+    all states are landmarks"""
+
+    def __init__(self, encoder: Encoder, actions: int) -> None:
+        super().__init__()
+        self.actions = actions
+        self.register_buffer("visits", torch.zeros(0, 0, 0, dtype=torch.float16))
+        self.register_buffer("where", torch.zeros(0, 0, 0, dtype=torch.int16))
+        self.register_buffer("mass", torch.zeros(0, 0))
+        self.register_buffer("mean", torch.zeros(0))
+        self.register_buffer("B", torch.zeros(0, 1, 0))
+        self.register_buffer("V", torch.zeros(0, 0, 0))
+        self.register_buffer("following", torch.zeros(0, actions, 1, dtype=torch.int64))
+        self.register_buffer("share", torch.zeros(0, actions, 1))
+        self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
+        self.register_buffer("landmarks", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("reach", torch.zeros(0, 0))
+        self.register_buffer("horizon", torch.zeros((), dtype=torch.int64))
+        self.states = KnownRows(encoder)
+        self._answers: dict[bytes, Tensor] = {}
+
+    def fill(self, **tables: Tensor) -> None:
+        """Take new tables, by name."""
+        for name, table in tables.items():
+            setattr(self, name, table)
+        self._answers.clear()
+
+    def describe(self) -> str:
+        """The sizes of the tables, and what they lack, in words."""
+        M, K, d = len(self.states), len(self.landmarks), self.B.shape[2]
+        size = sum(table.numel() * table.element_size() for table in self.state_dict().values()) / 1e6
+        lines = [f"Tables: {M:,} states, {K:,} landmarks, d = {d:,}, {size:.1f} MB."]
+        unseen = float((~self.seen).float().mean()) if M else 1.0
+        if unseen > 0.01:
+            lines.append(
+                f"{unseen:.0%} of all pairs of a known state and an action were never seen; such actions are never "
+                "chosen. Train for longer (--updates), or explore from more starts."
+            )
+        if self.states.categorical and K < M:
+            lines.append(
+                f"Fewer landmarks than states: answers look {int(self.horizon)} steps ahead, four times as far as any "
+                "state is from the next landmark."
+            )
+        return "\n".join(lines)
+
+    def values(self, Z: Tensor) -> Tensor:
+        """(n, K, M) V_k(s) . z: what each landmark's policy earns from each known state, for rewards Z (n, d)."""
+        Z = Z.to(self.B)
+        if len(self.V):
+            K, M, d = self.V.shape
+            return (Z @ self.V.view(K * M, d).T).view(len(Z), K, M)
+        paid = self._paid(Z).T  # (d, n)
+        found = [
+            mixture(paid, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.states))
+            for where, visits in zip(self._pieces(self.where), self._pieces(self.visits), strict=True)
+        ]
+        return torch.cat(found, 1) * self.mass
+
+    def _paid(self, Z: Tensor) -> Tensor:
+        """(n, d) the mean reward that z (n, d) stands for around each feature."""
+        return torch.where(self.mean > 0, Z / self.mean.clamp(min=1e-30), torch.zeros_like(Z))
+
+    def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Tables of visits in pieces that are unpacked together."""
+        return torch.split(x, max(1, 2**23 // max(x[0].numel(), 1)))
+
+    def best(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, M) the best that is known of each state for rewards Z (n, d), and (n, K, M) by heading for a landmark.
+
+        These are values of policies, so that acting greedily on them is never worse. With fewer landmarks than states:
+
+        1. follow the best landmark's policy for good, max_k V_k, or stay;
+        2. before that, act freely for some steps, twice as many as lie between two landmarks;
+        3. or follow a landmark's policy until it is there, and then do as in 2.
+        """
+        values = self.values(Z)  # (n, K, M)
+        V = values.amax(1)
+        if int(self.horizon) == 0:
+            return V, values
+        paid = torch.einsum("mad,nd->nma", self.B, Z)
+        for _ in range(int(self.horizon)):
+            V = self._seen_only(paid + self._ahead(V)).amax(2)
+        K = len(self.landmarks)
+        here = values[:, torch.arange(K), self.landmarks]  # (n, K) staying there
+        gain = (V[:, self.landmarks] - here).clamp(min=0)
+        values[:, :K].addcmul_(self.reach[:K], gain[..., None])
+        return torch.maximum(V, values.amax(1)), values
+
+    def _ahead(self, V: Tensor) -> Tensor:
+        """(n, M, A) gamma E[V(s') | s, a] of V (n, M)."""
+        n = self.share.shape[2]
+        ahead = mixture(V.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
+        return ahead.T.view(len(V), -1, self.actions)
+
+    def _seen_only(self, Q: Tensor) -> Tensor:
+        """Q (n, M, A), where actions that were never seen are never better than those that were."""
+        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
+        worst = worst.where(worst < torch.inf, 0.0)
+        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))
+
+    def _rows(self, which: Tensor, states: Tensor) -> Tensor:
+        """(m, d) V_k(s) for some landmarks (m,) and states (m,)."""
+        if len(self.V):
+            return self.V[which, states]
+        visits = self.visits[which, states].to(self.B) * self.mass[which, states][:, None]  # (m, n)
+        where = self.where[which, states].long()
+        return torch.zeros(len(which), len(self.mean)).to(self.B).scatter_(1, where, visits / self.mean[where])
+
+    def best_rows(self, z: Tensor) -> Tensor:
+        """(M, d) the successor features of the policy that `best` has found for a reward z (d,), from each state."""
+        values, every = self.values(z[None])[0], torch.arange(len(self.states))
+        rows = self._rows(values.argmax(0), every)
+        if int(self.horizon) == 0:
+            return rows
+        V = values.amax(0)
+        for _ in range(int(self.horizon)):
+            action = self._seen_only((self.B @ z)[None] + self._ahead(V[None]))[0].argmax(1)  # (M,)
+            rows = self.B[every, action.clamp(max=self.B.shape[1] - 1)] + mixture(
+                rows, self.following[every, action], self.share[every, action]
+            )
+            V = rows @ z
+        K = len(self.landmarks)
+        gain = (V[self.landmarks] - values[torch.arange(K), self.landmarks]).clamp(min=0)
+        heading, which = (values[:K] + self.reach[:K] * gain[:, None]).max(0)
+        there = self.landmarks[which]
+        left = torch.where((gain[which] > 0)[:, None], rows[there] - self._rows(which, there), 0.0)
+        by_landmark = self._rows(which, every) + self.reach[which, every][:, None] * left
+        return torch.where((heading > V)[:, None], by_landmark, rows)
+
+    @torch.no_grad()
+    def tables(self, Z: Tensor) -> Tensor:
+        """(n, M, A) Q at the known states for rewards Z (n, d): the best landmark from wherever an action leads."""
+        K, M = len(self.landmarks), len(self.states)
+        at_once = max(1, TABLE_AT_ONCE // max(K * M, self.share.numel(), 1))
+        return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
+
+    def _tables(self, Z: Tensor) -> Tensor:
+        return self._seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self._ahead(self.best(Z)[0]))
+
+    def table(self, z: Tensor) -> Tensor:
+        """(M, A) Q at the known states for one reward z (d,), remembered for the next call."""
+        key = z.to(self.B).numpy().tobytes()
+        if key not in self._answers:
+            if len(self._answers) >= REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = self.tables(z[None])[0]
+        return self._answers[key]
+
+    def q(self, rows: Tensor, z: Tensor) -> Tensor:
+        """(n, A) Q at packed observations (n, packed), for one z (d,) or one each (n, d)."""
+        if z.ndim == 1:
+            return self.look_up(rows, self.table(z)[None])
+        distinct, which = torch.unique(z, dim=0, return_inverse=True)
+        return self.look_up(rows, self.tables(distinct), which)
+
+    def look_up(self, rows: Tensor, Q: Tensor, which: Tensor | None = None) -> Tensor:
+        """(n, A) of tables Q (m, M, A) at packed observations (n, packed), each from its own (``which``, (n,))."""
+        if len(self.states) == 0:
+            return torch.zeros(len(rows), self.actions)
+        index, share = self.states.locate(rows)  # (n, corners)
+        found = Q[0, index] if which is None else Q[which[:, None], index]  # (n, corners, A)
+        return (found * share[..., None].to(Q)).sum(1)
+
+    @torch.no_grad()
+    def forward(self, rows: Tensor, z: Tensor) -> Tensor:
+        """F(s, ., z), (n, A, d), at packed observations (n, packed) for z (n, d)."""
+        index, share = self.states.locate(rows)
+        F = torch.zeros(len(rows), self.actions, z.shape[1], dtype=self.B.dtype)
+        distinct, which = torch.unique(z, dim=0, return_inverse=True)
+        for i, one in enumerate(distinct):
+            mine = which == i
+            V = self.best_rows(one)
+            known, where = torch.unique(index[mine], return_inverse=True)
+            following, likely = self.following[known].flatten(0, 1), self.share[known].flatten(0, 1)
+            at = self.B[known] + mixture(V, following, likely).view(len(known), self.actions, -1)  # (m, A, d)
+            F[mine] = torch.einsum("nk,nkad->nad", share[mine].to(at), at[where])
+        return F
+
+    @torch.no_grad()
+    def leading(self, rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) the landmark that it is best to head for, for z (d,), from packed observations (n, packed).
+
+        -1 stands for staying where one is. The second result (n,) is the gap to the second best.
+        """
+        index, share = self.states.locate(rows)
+        heading = self.best(z[None])[1][0]  # (K, M)
+        values = torch.einsum("knc,nc->nk", heading[:, index], share.to(self.B))  # (n, K)
+        best = values.topk(min(2, values.shape[1]), dim=1)
+        which = torch.where(best.indices[:, 0] < len(self.landmarks), best.indices[:, 0], -1)
+        return which, best.values[:, 0] - best.values[:, -1]

@@ -1,0 +1,183 @@
+"""F, B and pi_z as a whole: packed observations and features in, F, B, Q and actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anyreward.errors import UserError
+from anyreward.model.basis import Basis
+from anyreward.model.encoding import Encoder
+from anyreward.model.features import FeatureMap
+from anyreward.model.landmarks import LandmarkForward, TableBackward
+from anyreward.model.latent import preprocess_z
+from anyreward.model.networks import Forward
+from anyreward.worlds.spaces import channels_last
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The forward-backward representation: F and B, with phi and the encoders of what they see."""
+
+    phi: FeatureMap
+    observation_encoder: Encoder
+    feature_encoder: Encoder
+    F: nn.Module
+    B: nn.Module
+    bias: nn.Module | None = None
+    """m-bar(s, z, g), where the representation is extended by one"""
+
+    @property
+    def actions(self) -> int:
+        """The number of actions."""
+        return self.phi.actions
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number type of the networks."""
+        return self._some_tensor.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return self._some_tensor.device
+
+    @property
+    def _some_tensor(self) -> Tensor:
+        return next(self.F.parameters()) if self.landmarks is None else self.landmarks.B
+
+    @property
+    def landmarks(self) -> LandmarkForward | None:
+        """F, where it is a table with a policy for each landmark; None where it is a network."""
+        return self.F if isinstance(self.F, LandmarkForward) else None
+
+    @property
+    def goals_are_points(self) -> bool:
+        """Whether a goal is a single point among continuous features, which no sampled row ever equals."""
+        return not self.feature_encoder.categorical and self.phi.tolerance is None
+
+    def to(self, device: torch.device | str) -> None:
+        """Move networks and encoders to a device, in place."""
+        for module in self.modules.values():
+            module.to(device)
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The networks and encoders by name: what is saved of a model."""
+        parts = {"F": self.F, "B": self.B, "bias": self.bias}
+        parts |= {"observation_encoder": self.observation_encoder, "feature_encoder": self.feature_encoder}
+        return {name: module for name, module in parts.items() if module is not None}
+
+    @torch.no_grad()
+    def forward_map(self, observations: Tensor, z: Tensor) -> Tensor:
+        """F(s, ., z), (n, A, d), of packed observations (n, packed) and z (n, d)."""
+        z = z.to(self.device)
+        if self.landmarks is not None:
+            tables: Tensor = self.landmarks(observations, z)
+            return tables
+        F: Tensor = self.F(self.observation_encoder.compact(observations.to(self.device)), preprocess_z(z))
+        return F
+
+    @torch.no_grad()
+    def backward_map(self, features: Tensor) -> Tensor:
+        """B(g), (n, d), of packed features (n, packed)."""
+        encoder, features = self.feature_encoder, features.to(self.device)
+        if isinstance(self.B, TableBackward):
+            table: Tensor = self.B(features)
+            return table
+        index = None
+        if encoder.categorical:
+            features, index = encoder.distinct(features)  # often few: B sees each only once
+        B: Tensor = self.B(encoder.compact(features))
+        return B if index is None else B.index_select(0, index)
+
+    @torch.no_grad()
+    def bias_map(self, observations: Tensor, z: Tensor, features: Tensor) -> Tensor:
+        """m-bar(s, z, g), (n, m), of packed observations (n, packed), one z (d,) and packed features (m, packed)."""
+        x, g = self.observation_encoder.compact(observations), self.feature_encoder.compact(features)
+        if self.bias is None:
+            return torch.zeros(len(x), len(g))
+        m: Tensor = self.bias(x, preprocess_z(z).expand(len(x), -1), g)
+        return m
+
+    @torch.no_grad()
+    def q(self, observations: Tensor, z: Tensor) -> Tensor:
+        """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all."""
+        if self.landmarks is not None:
+            return self.landmarks.q(observations, z.to(self.dtype))
+        encoder, index = self.observation_encoder, None
+        observations, z = observations.to(self.device), z.to(self.device)
+        if z.ndim == 1 and encoder.categorical:
+            observations, index = encoder.distinct(observations)  # often few
+        x = encoder.compact(observations)
+        if isinstance(self.F, Forward):
+            Q = self.F.q(x, z)
+        else:
+            Z = z.expand(len(x), -1)
+            Q = torch.bmm(self.F(x, preprocess_z(Z)), Z.unsqueeze(2)).squeeze(2)
+        return (Q if index is None else Q.index_select(0, index)).cpu()
+
+    def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
+        """pi_z(s) = argmax_a F(s, a, z) . z, (n,): the place for an actor, where actions are continuous."""
+        return self.q(observations, z).argmax(1)
+
+    def q_for(self, Z: Tensor) -> Callable[[Tensor, Array], Tensor]:
+        """Q as a function of packed observations (n, packed) and the index of each one's z among Z (m, d): (n, A).
+
+        For many steps with the same z: whatever depends on z alone is computed once.
+        """
+        if self.landmarks is None:
+            return lambda observations, which: self.q(observations, Z[which])
+        tables, landmarks = self.landmarks.tables(Z.to(self.dtype)), self.landmarks
+        return lambda observations, which: landmarks.look_up(observations, tables, torch.as_tensor(which))
+
+    def q_tables(self, observations: Tensor, Z: Tensor) -> Tensor:
+        """(m, n, A) F(s, a, z) . z for every z of Z (m, d) at every packed observation (n, packed)."""
+        n = len(observations)
+        if self.landmarks is not None:
+            every = np.repeat(np.arange(len(Z)), n)
+            return self.q_for(Z)(observations.repeat(len(Z), 1), every).view(len(Z), n, -1)
+        tables = []
+        for z in torch.split(Z.to(self.dtype), max(1, 16_384 // n)):  # bounded memory: m * n rows go through F
+            rows = self.q(observations.repeat(len(z), 1), z.repeat_interleave(n, dim=0))
+            tables.append(rows.view(len(z), n, -1))
+        return torch.cat(tables)
+
+    def normalise(self, observations: Tensor, features: Tensor) -> None:
+        """Fold new packed observations and features into the encoders' running statistics.
+
+        The inputs of a fixed B keep the statistics that it was fitted with.
+        """
+        self.observation_encoder.observe(observations)
+        if not isinstance(self.B, Basis) or not self.B.fitted:
+            self.feature_encoder.observe(features)
+
+
+def make_encoders(
+    phi: FeatureMap, normalise: bool = True, encoding: str = "plain", feature_encoding: str | None = None
+) -> tuple[Encoder, Encoder]:
+    """The encoders of observations and of features; raises for images that no network here can take."""
+    space = phi.seen_space
+    if channels_last(space):
+        raise UserError(
+            f"Observations are colour images of shape {space.shape}; supported: stacks of grey frames, "
+            "(frames, height, width). Wrap the environment: gymnasium.wrappers.GrayscaleObservation, "
+            "ResizeObservation, FrameStackObservation."
+        )
+    observe, features = (
+        Encoder(space, normalise, encoding),
+        Encoder(phi.space, normalise, feature_encoding or encoding),
+    )
+    if features.image:
+        raise UserError(
+            "B would see whole images, for which it has no network. Give features: a function of the observation, or "
+            "a goal environment whose achieved_goal holds a few numbers."
+        )
+    return observe, features

@@ -1,0 +1,98 @@
+"""Transitions kept with an agent: value iteration on them refines an answer.
+
+This is planning, so no answer does it unless asked to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from anyreward.errors import UserError
+from anyreward.learning.replay import Replay, Transitions
+from anyreward.model.model import Model
+
+MOST_TRANSITIONS = 20_000
+"""Transitions among which distinct ones are kept."""
+
+
+@dataclass(frozen=True)
+class KeptTransitions:
+    """Distinct transitions of the training data, and how often each was seen."""
+
+    rows: Transitions
+    counts: Tensor
+    """(n,) float64"""
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(S, packed) all states, and which of them each transition leads from and to, (n,) each."""
+        both = torch.cat([self.rows.observations, self.rows.next_observations])
+        states, index = torch.unique(both, dim=0, return_inverse=True)
+        before, after = index.view(2, -1)
+        return states, before, after
+
+    @property
+    def states(self) -> Tensor:
+        """(S, packed) the observations that transitions lead from or to."""
+        return self._ends[0]
+
+    @cached_property
+    def features(self) -> Tensor:
+        """(S, packed features) those of the states; zero where a state was seen as a next one alone, without them."""
+        _, before, after = self._ends
+        known = torch.zeros(len(self.states), self.rows.features.shape[1])
+        if self.rows.next_features is not None:
+            known[after] = self.rows.next_features
+        known[before] = self.rows.features
+        return known
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        return {row.tobytes(): i for i, row in enumerate(self.states.numpy())}
+
+    def at(self, packed: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
+        """(..., n, A) what is ``known`` (..., S, A) of the states, at observations (n, packed); elsewhere otherwise."""
+        index = torch.tensor([self._numbers.get(row.tobytes(), -1) for row in packed.numpy()])
+        return torch.where(index[:, None] >= 0, known.index_select(-2, index.clamp(min=0)), otherwise.double())
+
+    def seen(self, actions: int) -> Tensor:
+        """(S, A) how often each action was seen in each state."""
+        where = (self._ends[1], self.rows.actions)
+        return torch.zeros(len(self.states), actions, dtype=torch.float64).index_put_(where, self.counts, True)
+
+    def backup(self, Q: Tensor, rewards: Tensor, gamma: float) -> Tensor:
+        """Give r + gamma max_a Q(s', a): (..., S, A) of Q (..., S, A) and the rewards (..., n) of the transitions.
+
+        Outcomes of one state and action are averaged as often as they were seen; actions never seen keep their Q.
+        """
+        _, before, after = self._ends
+        following = Q.max(-1).values.index_select(-1, after)
+        outcome = rewards + torch.where(self.rows.terminated, 0.0, gamma * following)  # (..., n)
+        pair, seen = before * Q.shape[-1] + self.rows.actions, self.seen(Q.shape[-1])
+        total = torch.zeros_like(Q).flatten(-2).index_add_(-1, pair, self.counts * outcome).view_as(Q)
+        return torch.where(seen > 0, total / seen, Q)
+
+    def refine(self, Q: Tensor, rewards: Tensor, gamma: float, steps: int) -> Tensor:
+        """Q (..., S, A) after some steps of value iteration on these transitions, in float64."""
+        if not isinstance(steps, int) or steps < 0:
+            raise UserError(f"refine is {steps!r}; accepted: a whole number of steps, from 0.")
+        Q = Q.double()
+        for _ in range(steps):
+            Q = self.backup(Q, rewards, gamma)
+        return Q
+
+
+def kept_transitions(model: Model, replay: Replay, seed: int) -> KeptTransitions | None:
+    """Distinct transitions of the replay; None where observations are not categories, so that none is seen twice."""
+    if not model.observation_encoder.categorical:
+        return None
+    random = torch.Generator().manual_seed(seed)
+    rows = replay.transitions.at(torch.randperm(len(replay), generator=random)[:MOST_TRANSITIONS])
+    table = torch.cat([column.reshape(len(rows.actions), -1).double() for column in rows.columns.values()], dim=1)
+    _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
+    first = torch.full((len(counts),), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
+    return KeptTransitions(rows.at(first), counts.double())

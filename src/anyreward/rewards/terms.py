@@ -1,0 +1,494 @@
+"""The kinds of reward, each with its z and its values, and the functions that make them.
+
+A new kind is one class here (or anywhere): a `Term` with `part` and `values`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.errors import UserError
+from anyreward.model.features import finite_rows
+from anyreward.rewards.expression import Expression, parse
+from anyreward.rewards.knowledge import Knowledge
+from anyreward.rewards.regression import (
+    ENOUGH,
+    RewardStatistics,
+    mean_z,
+    no_statistics,
+    regression_z,
+    statistics,
+    warn_if_blind,
+)
+from anyreward.rewards.reward import Part, Reward, Term
+from anyreward.storage.files import read_json
+from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack, take
+
+Array = np.ndarray[Any, Any]
+
+ROWS_AT_ONCE = 2**16
+"""Rows of features that a function is given at a time."""
+SAMPLES_AT_ONCE = 8_192
+"""Samples that go through B together."""
+FEW = 0.05
+"""Share of samples that may lie outside the training data before there is a warning."""
+TASK_FORMAT = 1
+"""Version of the file that holds a z."""
+
+
+@dataclass(frozen=True, eq=False)
+class Goal(Term):
+    """A reward of one where the features equal ``at``, or those of an observation."""
+
+    at: tuple[float, ...] = ()
+    state: Any = None
+    is_goal = True
+
+    def goal_rows(self, knowledge: Knowledge) -> Tensor:
+        """(1, packed) the packed features of the goal; (A, packed) where B sees actions and the goal names none."""
+        phi = knowledge.model.phi
+        if not self.at:
+            if not is_single(phi.observation_space, self.state):
+                raise UserError("goal(state=...) takes one observation; add goals for more of them.")
+            batch = as_batch(phi.observation_space, self.state)
+            packed = pack_seen(phi.observation_space, batch)
+            actions = np.arange(phi.actions if phi.include_action else 1)
+            rows = np.concatenate([phi.of(batch, packed, actions[i : i + 1]) for i in range(len(actions))])
+            return torch.from_numpy(finite_rows(rows, self))
+        given = np.asarray(self.at)[None]
+        short = (len(phi.column_names) - 1, knowledge.model.feature_encoder.packed - 1)
+        if phi.include_action and given.shape[1] in short and given.shape[1] > 0:
+            given = np.concatenate([np.repeat(given, phi.actions, 0), np.arange(phi.actions)[:, None]], axis=1)
+        return torch.from_numpy(phi.packed(given, self))
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """z_R of the goal; raises or warns where training never was."""
+        rows, sample = self.goal_rows(knowledge), knowledge.sample
+        if knowledge.categorical:
+            if not sample.frequency(rows).any():
+                raise UserError(
+                    f"{self} was never visited in training, so this agent knows nothing about it. In a maze: is it a "
+                    "wall? Elsewhere: explore more, or add data that visits it."
+                )
+        elif not quiet and _outside(rows, sample.rows).any():
+            warnings.warn(f"{self} lies outside what training visited: do not rely on this answer.", stacklevel=4)
+        return Part(knowledge.goal_z(rows[None])[0])
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """One where the goal is reached; raises for a point, which no row ever equals."""
+        here = knowledge.model.phi.reached(rows.numpy(), self.goal_rows(knowledge).numpy()).sum(1)
+        if len(rows) and knowledge.model.goals_are_points and not np.any(here):
+            raise UserError(
+                f"{self} is a single point among numbers, where no reward is ever seen. To fine-tune or to count, "
+                "give it a size: anyreward.reward('hypot(x - 0.2, y - 0.5) < 0.05')."
+            )
+        return np.asarray(here, dtype=np.float64)
+
+    def atoms(self, knowledge: Knowledge) -> Tensor | None:
+        """The goal itself, where it is a point among numbers."""
+        return self.goal_rows(knowledge) if knowledge.model.goals_are_points else None
+
+    @property
+    def goal(self) -> tuple[float, ...] | None:
+        """Its features, where it was given by them."""
+        return self.at or None
+
+    def __str__(self) -> str:
+        return f"goal({', '.join(f'{x:g}' for x in self.at)})" if self.at else "goal(state)"
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Term):
+    """A reward that is a vectorised function of the readable features, (n, k) to (n,), or an expression.
+
+    With ``of_action`` it is one of the features without the action, (n, k), and the action, (n,).
+    """
+
+    of: Callable[..., Any]
+    name: str
+    of_action: bool = False
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """E_rho[r B] over the sample of rho."""
+        sample = knowledge.sample
+        values = self.values(knowledge, sample.rows)
+        return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """The function's values."""
+        phi = knowledge.model.phi
+        return self(phi.readable(rows.numpy()), phi.column_names)
+
+    def __call__(self, features: Array, names: Sequence[str]) -> Array:
+        """The rewards (n,) of features (n, k) with these column names, checked; in pieces that fit in memory."""
+        pieces = [self._piece(features[i : i + ROWS_AT_ONCE], names, i) for i in range(0, len(features), ROWS_AT_ONCE)]
+        return np.concatenate(pieces) if pieces else np.zeros(0)
+
+    def _piece(self, features: Array, names: Sequence[str], first: int) -> Array:
+        if isinstance(self.of, Expression):
+            values = self.of(columns(features, names))
+        elif not self.of_action:
+            values = self.of(features)
+        elif names[-1] == "action":
+            values = self.of(features[:, :-1], features[:, -1].astype(np.int64))
+        else:
+            raise UserError(
+                f"The reward {self.name} takes features and actions, but this agent's B sees no actions. Train with "
+                "features_include_action=True, or give a function of the features alone."
+            )
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (len(features),):
+            raise UserError(
+                f"The reward {self.name} returned shape {values.shape} for {len(features)} rows of features; expected "
+                f"({len(features)},). It must be vectorised: it is given an array (n, {features.shape[1]})."
+            )
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise UserError(
+                f"The reward {self.name} is {values[bad[0]]} in row {first + bad[0]}, for the features "
+                f"{features[bad[0]].tolist()}; rewards must be finite."
+            )
+        return values
+
+    @property
+    def in_sum(self) -> str:
+        """In brackets."""
+        return f"({self.name})"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def columns(features: Array, names: Sequence[str]) -> dict[str, Array]:
+    """The columns of features (n, k) by name, and by number as f0, f1, ..."""
+    return {f"f{i}": column for i, column in enumerate(features.T)} | dict(zip(names, features.T, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class TaskVector(Term):
+    """z_R itself, which means something to one agent only."""
+
+    z: tuple[float, ...]
+    agent: str | None
+    """The fingerprint of its agent; None if that is not known."""
+    name: str = "z"
+    has_values = False
+    is_goal = True
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """The vector."""
+        if len(self.z) != knowledge.dim:
+            raise UserError(f"This z has {len(self.z)} numbers; a z of this agent has {knowledge.dim}.")
+        return Part(torch.tensor(self.z, dtype=torch.float64))
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """Those of the reward linear in B that has this z."""
+        w = knowledge.linear_reward(self.part(knowledge).z)
+        return np.asarray((knowledge.B(rows) @ w).numpy())
+
+    def check_agent(self, fingerprint: str) -> None:
+        """Raise unless the vector is this agent's."""
+        if self.agent not in (None, fingerprint):
+            raise UserError(
+                f"This z ({self}) belongs to the agent {str(self.agent)[:12]}..., and this agent is "
+                f"{fingerprint[:12]}...: another agent's z means nothing to it. Ask for the reward again."
+            )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Samples(Term):
+    """Rewards (n,) seen at features (n, k), from the training distribution or from another one."""
+
+    features: Array
+    rewards: Array
+    distribution: Literal["training", "other"]
+    has_values = False
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """An average under rho, or a regression on B where samples are few or of another distribution."""
+        rows, white = sample_rows(self.features, knowledge), knowledge.sample.white
+        seen = sample_statistics(rows, self.rewards, knowledge)
+        averaged = self.distribution == "training" and seen.samples >= ENOUGH * len(white.into)
+        estimate = (mean_z if averaged else regression_z)(seen, white)
+        if not quiet:
+            _warn_if_unvisited(rows, knowledge, f"{seen.samples:,} samples")
+            warn_if_blind(estimate, seen.samples)
+        return Part(estimate.z, estimate=estimate, statistics=seen)
+
+    def settled(self, knowledge: Knowledge) -> Term:
+        """The z that was estimated."""
+        return _vector(self, knowledge)
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """Those of the reward linear in B that has this z."""
+        return self.settled(knowledge).values(knowledge, rows)
+
+    def __str__(self) -> str:
+        where = "" if self.distribution == "training" else " of another distribution"
+        return f"{len(self.rewards):,} samples{where}"
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstration(Term):
+    """To be where a trajectory of observations was; with actions, where B sees those."""
+
+    observations: Any
+    actions: Array | None
+    """as the environment counts them"""
+    has_values = False
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """The average of B along the trajectory."""
+        rows = self.rows(knowledge)
+        if not quiet:
+            _warn_if_unvisited(rows, knowledge, "the demonstration")
+        return Part(knowledge.model.backward_map(rows).double().mean(0))
+
+    def settled(self, knowledge: Knowledge) -> Term:
+        """The z of the trajectory."""
+        return _vector(self, knowledge)
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """Those of the reward linear in B that has this z."""
+        return self.settled(knowledge).values(knowledge, rows)
+
+    def rows(self, knowledge: Knowledge) -> Tensor:
+        """(n, packed) the packed features along the trajectory."""
+        phi, observations = knowledge.model.phi, self.observations
+        space = phi.observation_space
+        if isinstance(observations, list):
+            try:
+                observations = stack(space, observations)
+            except (ValueError, TypeError, KeyError) as error:
+                raise UserError(
+                    f"A demonstration holds observations of {space}; {observations[0]!r} is none."
+                ) from error
+        if is_single(space, observations):
+            raise UserError(
+                "A demonstration is a trajectory of observations; this is a single one. Use goal(state=...)."
+            )
+        packed = pack_seen(space, observations)
+        if not np.isfinite(packed).all():
+            raise UserError(
+                f"The demonstration holds NaN or infinity in row {int(np.argwhere(~np.isfinite(packed))[0][0])}."
+            )
+        actions = np.zeros(len(packed), dtype=np.int64)
+        if phi.include_action:
+            actions = self._checked_actions(len(packed), phi.actions, phi.action_start)
+            packed = packed[: len(actions)]
+            observations = take(space, observations, slice(0, len(actions)))
+        return torch.from_numpy(finite_rows(phi.of(observations, packed, actions), "The demonstration"))
+
+    def _checked_actions(self, n: int, actions: int, start: int) -> Array:
+        """The actions from zero, one for each of n observations but perhaps the last."""
+        given = self.actions
+        if given is None or len(given) not in (n, n - 1):
+            raise UserError(
+                f"This agent's B sees actions, so a demonstration needs them: one for each of its {n} observations but "
+                f"perhaps the last, got {'none' if given is None else len(given)}."
+            )
+        counted = np.asarray(given, dtype=np.int64) - start
+        if ((counted < 0) | (counted >= actions)).any():
+            raise UserError(f"The demonstration's actions must lie between {start} and {start + actions - 1}.")
+        return counted
+
+    def __str__(self) -> str:
+        return "demonstration"
+
+
+def _vector(term: Term, knowledge: Knowledge) -> TaskVector:
+    return TaskVector(tuple(term.part(knowledge, quiet=True).z.tolist()), None, str(term))
+
+
+def sample_rows(features: Array, knowledge: Knowledge) -> Tensor:
+    """Packed features (n, packed) of samples at readable or packed ones (n, k)."""
+    if len(features) == 0:
+        return torch.zeros(0, knowledge.model.feature_encoder.packed)
+    return torch.from_numpy(knowledge.model.phi.packed(features, "A sample"))
+
+
+def sample_statistics(rows: Tensor, rewards: Array, knowledge: Knowledge) -> RewardStatistics:
+    """The statistics of rewards (n,) seen at packed features (n, packed), in pieces that fit in memory."""
+    total, r = no_statistics(knowledge.dim), torch.from_numpy(rewards)
+    for i in range(0, len(rows), SAMPLES_AT_ONCE):
+        piece = slice(i, i + SAMPLES_AT_ONCE)
+        total = total.plus(statistics(knowledge.model.backward_map(rows[piece]).double(), r[piece]))
+    return total
+
+
+def _outside(rows: Tensor, known: Tensor) -> Tensor:
+    """(n,) whether rows (n, packed) lie outside the range of the known ones (m, packed)."""
+    low, high = (known.amin(0), known.amax(0)) if len(known) else (rows, rows)
+    return ((rows < low) | (rows > high)).any(1)
+
+
+def _warn_if_unvisited(rows: Tensor, knowledge: Knowledge, what: str) -> None:
+    sample = knowledge.sample
+    beyond = int((sample.frequency(rows) == 0).sum() if knowledge.categorical else _outside(rows, sample.rows).sum())
+    if beyond > FEW * len(rows):
+        warnings.warn(
+            f"Of {what}, {beyond:,} of {len(rows):,} rows lie outside the training data, where B is not reliable.",
+            stacklevel=5,
+        )
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A reward model, as in scikit-learn."""
+
+    def predict(self, features: Any) -> Any:
+        """The rewards (n,) of features (n, k)."""
+        ...
+
+
+def goal(*at: Any, state: Any = None) -> Reward:
+    """Reward one for being at a goal, zero elsewhere.
+
+    ``goal(2, 8)`` or ``goal((2, 8))``: the readable features of the goal (in a maze its x, from the left, and y, from
+    the top); ``goal(37)``: the state's number, where observations are Discrete; ``goal(state=observation)``: where the
+    features are those of an observation. Where B sees actions, a goal that names none is reached with any.
+    """
+    if state is not None:
+        if at:
+            raise UserError("goal() takes features or a state, not both.")
+        return Reward(((1.0, Goal(state=state)),))
+    values = at[0] if len(at) == 1 and np.ndim(at[0]) > 0 else at
+    numbers = tuple(_finite(values, f"goal({values!r})").ravel().tolist())
+    if np.ndim(values) > 1 and np.shape(values)[0] != 1:
+        raise UserError(f"goal() is one goal, got an array of shape {np.shape(values)}; for several use goals(array).")
+    if not numbers:
+        raise UserError("goal() needs numbers, one for each feature.")
+    return Reward(((1.0, Goal(numbers)),))
+
+
+def goals(at: Any, weights: Any = None) -> Reward:
+    """Several goals at once: an array (n, k) of features, with weights (n,) that are one unless given."""
+    places = _finite(at, "goals()")
+    if places.ndim == 1:
+        places = places[:, None]  # numbers of states
+    w = np.ones(len(places)) if weights is None else _finite(weights, "The weights of goals()")
+    if places.ndim != 2 or w.shape != (len(places),):
+        raise UserError(f"goals() got goals {places.shape} and weights {w.shape}; expected (n, k) and (n,).")
+    return Reward(tuple((float(weight), Goal(tuple(place))) for weight, place in zip(w, places.tolist(), strict=True)))
+
+
+def reward(of: Callable[..., Any] | Predicts | str, name: str | None = None) -> Reward:
+    """A reward given by a function, an expression or a model of the readable features.
+
+    Args:
+        of: a vectorised function of the features, (n, k) to (n,), or of features and action, (n, k) and (n,) to (n,);
+            an expression over the features' names, such as ``"(x > 6) * exp(-y)"``; or anything with
+            ``predict(features)``.
+        name: what to call it.
+    """
+    if isinstance(of, str):
+        return Reward(((1.0, Function(parse(of), name or of.strip())),))
+    if isinstance(of, Predicts) and not isinstance(of, type):
+        return Reward(((1.0, Function(of.predict, name or type(of).__name__)),))
+    if not callable(of):
+        raise UserError(
+            f"reward() takes a function of the features, an expression or a model with predict(), got "
+            f"{type(of).__name__}."
+        )
+    return Reward(((1.0, Function(of, name or str(getattr(of, "__name__", "function")), _takes_two(of))),))
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in parameters) == 2
+
+
+def samples(features: Any = (), rewards: Any = (), distribution: Literal["training", "other"] = "training") -> Reward:
+    """Rewards (n,) seen at features (n, k); noisy ones are welcome.
+
+    From the ``"training"`` distribution they are averaged (or, if few, fitted); from any ``"other"`` one they are
+    fitted by regression on B. With none yet, they can come while acting: `Policy.observe`.
+    """
+    if distribution not in ("training", "other"):
+        raise UserError(f"distribution is {distribution!r}; accepted: 'training', 'other'.")
+    return Reward(((1.0, Samples(*sample_arrays(features, rewards), distribution)),))
+
+
+def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
+    """Features (n, k) and rewards (n,) that belong together, checked."""
+    r = np.atleast_1d(_finite(rewards, "The rewards of samples"))
+    phi = _finite(features, "The features of samples")
+    if phi.ndim < 2:  # one number each, or one sample
+        phi = phi.reshape(1, -1) if len(r) == 1 and phi.size else phi.reshape(-1, 1)
+    if r.ndim != 1 or phi.ndim != 2 or len(phi) != len(r):
+        raise UserError(f"Samples have features of shape {phi.shape} and rewards {r.shape}; expected (n, k) and (n,).")
+    return phi, r
+
+
+def demonstration(observations: Any, actions: Any = None) -> Reward:
+    """To do as a trajectory of observations does: z is the average of B along it.
+
+    Where B sees actions they are needed too, one for each observation but perhaps the last.
+    """
+    if not isinstance(observations, dict | tuple) and (np.ndim(observations) == 0 or len(observations) == 0):
+        raise UserError("demonstration() takes a trajectory of observations, got none.")
+    if actions is not None:
+        actions = _finite(actions, "The actions of demonstration()").astype(np.int64)
+        if actions.ndim != 1:
+            raise UserError(f"The actions of demonstration() have shape {actions.shape}; expected (n,).")
+    return Reward(((1.0, Demonstration(observations, actions)),))
+
+
+def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
+    """z_R itself: an array (d,) of an agent (by its fingerprint), or a file that `Policy.save` has written."""
+    if isinstance(z, str | Path):
+        data = read_task(Path(z))
+        return Reward(((1.0, TaskVector(tuple(data["z_R"]), data["agent"], str(data["reward"]))),))
+    vector = _finite(z, "from_z()")
+    if vector.ndim != 1:
+        raise UserError(f"from_z() got shape {vector.shape}; expected (d,).")
+    return Reward(((1.0, TaskVector(tuple(vector.tolist()), agent, name)),))
+
+
+def check_task_path(path: str | Path) -> Path:
+    """Where a z may be written: to a .json file that is new, or holds a z already."""
+    path = Path(path)
+    if path.suffix != ".json":
+        raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
+    if path.exists():
+        read_task(path)
+    return path
+
+
+def read_task(path: Path) -> dict[str, Any]:
+    """The file of a z, checked."""
+    data = read_json(path)
+    if not isinstance(data, dict) or data.get("format") != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
+        raise UserError(f"{path} is no saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
+    if _finite(data["z_R"], str(path)).ndim != 1:
+        raise UserError(f"z_R of {path} is not a list of numbers.")
+    return data
+
+
+def _finite(values: Any, what: str) -> Array:
+    """Numbers as float64; NaN and infinity raise, with the index of the first."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} is not a list of numbers.") from error
+    if not np.isfinite(numbers).all():
+        bad = np.argwhere(~np.isfinite(numbers))[0].tolist()
+        where = f" at index {bad[0] if len(bad) == 1 else tuple(bad)}" if bad else ""
+        raise UserError(f"{what}: {numbers[tuple(bad)]}{where}; only finite numbers are accepted.")
+    return numbers

@@ -1,0 +1,308 @@
+"""A run: the loop with everything around it, and an end that loses nothing.
+
+The loop itself is `learning.loop.learn`. Around it are the folder, metrics, evaluation, progress, Ctrl-C, the time
+limit and held-out data.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from anyreward.acting.play import measures
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.folder import save_folder
+from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
+from anyreward.learning.collect import Collector
+from anyreward.learning.datasets import Dataset
+from anyreward.learning.fast.compiled import load_updates
+from anyreward.learning.frames import Frames, check_memory
+from anyreward.learning.landmarks import Landmarks
+from anyreward.learning.loop import begin, learn
+from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
+from anyreward.learning.method import Report, stream_seed
+from anyreward.learning.progress import TrainingProgress
+from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.tables import plan
+from anyreward.model.model import Model
+from anyreward.rewards.kept import kept_transitions
+from anyreward.rewards.knowledge import Knowledge, feature_sample
+from anyreward.storage.metrics import MetricsLog
+from anyreward.training.watch import Watch, watch
+from anyreward.worlds.stepping import opened
+from anyreward.worlds.world import World
+
+HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
+"""Held-out transitions kept with the agent, at most; of a dataset, no more than a tenth. Images are large."""
+WATCHED_ROWS = 2_000
+"""Features of rho that evaluation during training uses, where they are numbers."""
+SAVE_EVERY = 300.0
+"""Seconds between two saves during a run."""
+
+
+class Run:
+    """One training run of an agent in a world or on a dataset."""
+
+    def __init__(
+        self,
+        place: World | Dataset,
+        agent: Agent,
+        out: Path | None,
+        progress: bool,
+        tensorboard: bool = False,
+        minutes: float | None = None,
+        resumed: bool = False,
+    ) -> None:
+        if minutes is not None and not minutes > 0:
+            raise UserError(f"minutes is {minutes}; it must be positive.")
+        if agent.knowledge.method.whole_episodes and not isinstance(place, World):
+            raise UserError(
+                f"method is {agent.settings.method}, which learns online: a dataset has no goals and episodes. Use a "
+                "world, or method='fb' or 'successor-features'."
+            )
+        self.place, self.agent, self.out, self.resumed = place, agent, out, resumed
+        self.model, self.s, self.run = agent.model, agent.settings, agent.run
+        self.progress, self.tensorboard, self.minutes = progress, tensorboard, minutes
+        self.held_out = agent.held_out
+        self.collector: Collector | None = None
+        self.watch: Watch = dict
+        self.log: MetricsLog | None = None
+        self.note = ""
+
+    def execute(self) -> Agent:
+        """Train, and return the agent; an interrupted run keeps what it has learned."""
+        begun = time.perf_counter()
+        with ExitStack() as stack:
+            self.stack = stack
+            self._choose_machine()
+            self.replay = self._empty_replay()
+            self.learning = begin(self.model, self.replay, self.s, self.run)
+            if self.resumed:
+                assert self.out is not None
+                load_checkpoint(self.out, self.learning, self.agent.fingerprint)
+            self._open_data()
+            self.bar = stack.enter_context(TrainingProgress(self.s.updates, self.progress, self.learning.done))
+            self.bar.say(cost(self.model, self.s, self.run))
+            if isinstance(self.learning.method, Landmarks):
+                self.learning.method.on_progress = self.bar.remark
+            stopped = stack.enter_context(stop_between_cycles())
+            try:
+                self._loop(begun, stopped)
+            except BaseException as error:
+                if self.learning.done > self.agent.updates and not isinstance(error, UserError):
+                    self._finish()
+                raise
+            try:
+                self.held_out = self._gather() or self.held_out
+            finally:  # whatever happens to the environment, what was learned is kept
+                agent = self._finish()
+            return agent
+
+    def _choose_machine(self) -> None:
+        """Threads and compiled updates, as far as this machine has them."""
+        device = open_device(self.run.device)
+        if self.run.compile and device.type == "cpu" and not load_updates():
+            self.run = self.run.with_(compile=False)
+        most = torch.get_num_threads()
+        wanted = most
+        if self.model.landmarks is None:
+            wanted = threads_for(update_flop(self.model.F, self.model.B, self.s), most)
+        self.run = self.run.with_(threads=self.run.threads or wanted)
+        self.stack.enter_context(threads(threads_of_one(self.run)))
+
+    def _empty_replay(self) -> Replay:
+        """The replay buffer; for images, only if they fit."""
+        s, place, image = self.s, self.place, self.model.observation_encoder.image
+        size, each = s.replay_size, 0
+        if isinstance(place, World):
+            most, each = size, place.frames_per_step
+        else:
+            most = len(place.actions)
+            size = max(size, most)  # a dataset is used whole
+        frames = None
+        if image:
+            each = each or image[0]
+            check_memory(most, each, image[1] * image[2], self.run.replay_file)
+            expected = int(1.1 * most * each) + image[0]  # the first frames of episodes too
+            frames = Frames(image, expected, self.run.replay_file or None)
+            self.stack.callback(frames.close)
+        return Replay(size, open_device(self.run.device), frames)
+
+    def _open_data(self) -> None:
+        """A collector in a world, or a dataset in the replay buffer."""
+        place, method, s, done = self.place, self.learning.method, self.s, self.learning.done
+        needs_next = method.needs_next_features(s)
+        if isinstance(place, World):
+            stepper = self.stack.enter_context(opened(place, self.run.environments))
+            seed = stream_seed(s.seed, f"from {done}") if done else s.seed
+            self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes)
+            self.watch = watch(place, self.model.phi, self._knowledge_now, s, self.stack)
+            test = place.goal_test if place.goal_test and measures(place.goal_test, self.model.phi) else None
+            start = torch.from_numpy(self.collector.features_now)
+            method.enter(test, start, stream_seed(s.seed, f"goals from {done}"))
+        elif len(self.replay) == 0:
+            given = place.transitions(self.model.phi, needs_next)
+            rows, self.held_out = split_off(given, most_held_out(self.model), s.seed)
+            self.replay.add(rows)
+
+    def _loop(self, begun: float, stopped: Callable[[], bool]) -> None:
+        learning, s = self.learning, self.s
+        evaluated, saved, clock = learning.done // self.run.evaluate_every, begun, time.perf_counter()
+        for done, report in learn(learning, self.collector):
+            learning.seconds += time.perf_counter() - clock  # of training: evaluation is not counted
+            self._open_log()
+            losses = finite(report, done)
+            if done // self.run.evaluate_every > evaluated or done == s.updates:
+                evaluated = done // self.run.evaluate_every
+                self._evaluate(losses, report)
+            self.bar.show(done, self.note)
+            if self.out is not None and self.run.device == "cpu" and time.perf_counter() - saved > SAVE_EVERY:
+                self._save()
+                saved = time.perf_counter()
+            if stopped():
+                raise KeyboardInterrupt
+            if self.minutes is not None and time.perf_counter() - begun > 60 * self.minutes:
+                break
+            clock = time.perf_counter()
+
+    def _open_log(self) -> None:
+        """Take possession of the folder: not before a first cycle has gone well."""
+        if self.out is None or self.log is not None:
+            return
+        after = self.agent.updates if self.resumed else None
+        self.log = self.stack.enter_context(MetricsLog(self.out, self.tensorboard, after))
+        for name in () if self.resumed else ("agent.json", FILE):
+            (self.out / name).unlink(missing_ok=True)
+
+    def _evaluate(self, losses: dict[str, float], report: Report) -> None:
+        """One line of metrics."""
+        learning = self.learning
+        learning.method.refresh()
+        metrics = {
+            "updates": learning.done,
+            "seconds": learning.seconds,
+            "updates_per_second": learning.done / max(learning.seconds, 1e-9),
+            "transitions": learning.earlier + self.replay.added,
+            **(finite(report, learning.done) if self.model.landmarks is not None else losses),
+            **{name: float(value) for name, value in report.diagnostics().items()},
+            **self.watch(),
+        }
+        kind = next(kind for kind in ("quality", "success", "bellman_loss", "states") if kind in metrics)
+        self.note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
+        if self.log:
+            self.log.write(metrics)
+
+    def _knowledge_now(self) -> Knowledge:
+        """What the agent knows at this point of training."""
+        return Knowledge(self.model, self.s, feature_sample(self.model, self.replay, WATCHED_ROWS, self.s.seed))
+
+    def _save(self) -> Agent:
+        """The agent as it is now, in its folder if it has one."""
+        learning, s = self.learning, self.s
+        learning.method.finish()
+        knowledge = Knowledge(
+            self.model,
+            s,
+            feature_sample(self.model, self.replay, s.feature_sample, s.seed),
+            None if learning.method.goals_only else kept_transitions(self.model, self.replay, s.seed),
+            self.held_out,
+            learning.done,
+        )
+        agent = replace(self.agent, knowledge=knowledge, run=self.agent.run)
+        if self.out is not None:
+            beside = {FILE: checkpoint(learning, agent.fingerprint)}
+            save_folder(self.out, agent.as_saved, overwrite=True, beside=beside)
+        return agent
+
+    def _finish(self) -> Agent:
+        self.model.to("cpu")  # wherever it was trained, an agent answers on the CPU
+        self.replay.to("cpu")
+        return self._save()
+
+    def _gather(self) -> Transitions | None:
+        """Transitions of the behaviour policy that do not enter the replay buffer."""
+        method, s = self.learning.method, self.s
+        if self.collector is None or method.whole_episodes:
+            return None
+        random = torch.Generator(self.model.device).manual_seed(stream_seed(s.seed, "held out"))
+        return self.collector.collect(most_held_out(self.model), s.exploration, *method.behaviour(random))
+
+
+def cost(model: Model, s: Settings, run: RunSettings) -> str:
+    """What a run will cost, in words."""
+    phi = model.phi
+    if model.landmarks is not None:
+        return plan(phi.seen_space, phi.space, s.dim, s.landmarks, phi.actions if s.features_include_action else 1)
+    flop = update_flop(model.F, model.B, s)
+    weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
+    said = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if run.device == "cpu" and not run.compile and run.threads > 1 and load + run.threads > cores + 0.8:
+        said += (
+            f" Other programs keep about {load:.1f} of {cores} cores busy, and threads would wait for each other: "
+            "compile (--compile), or use fewer threads (--threads 1)."
+        )
+    return said
+
+
+@contextmanager
+def stop_between_cycles() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C wait for the end of a cycle, when everything that is saved is consistent.
+
+    The second Ctrl-C does not wait. Gives a function that tells whether it was pressed.
+    """
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield lambda: False  # not ours to handle
+        return
+
+    def first(number: int, frame: Any) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def most_held_out(model: Model) -> int:
+    """How many transitions are held out, at most."""
+    encoder = model.observation_encoder
+    return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
+
+
+def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
+    """A dataset's transitions without some random ones, and those; none where there are few."""
+    n = len(rows.actions)
+    held_out = min(n // 10, most)
+    if held_out < 100:
+        return rows, None
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
+    return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
+
+
+def finite(report: Report, done: int) -> dict[str, float]:
+    """The losses of a report; raises where training has diverged."""
+    losses = {name: float(value) for name, value in report.losses().items()}
+    if not np.isfinite(list(losses.values())).all():
+        raise UserError(
+            f"Training diverged: after {done:,} updates the losses are {losses}. Lower learning_rate, raise "
+            "temperature, or turn layer_norm on."
+        )
+    return losses

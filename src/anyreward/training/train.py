@@ -1,0 +1,165 @@
+"""`train` and `resume`: what a user calls. `training.run` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import VectorEnv
+
+from anyreward.acting.play import measures
+from anyreward.agent import Agent
+from anyreward.errors import UserError
+from anyreward.folder import holds_agent
+from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
+from anyreward.learning.landmarks import Landmarks
+from anyreward.learning.methods import method_of, settled_dim
+from anyreward.learning.settings import RunChanges, RunSettings, SettingChanges, Settings, split_changes
+from anyreward.learning.settings import preset as settings_of
+from anyreward.model.features import FeatureMap, feature_map
+from anyreward.rewards.knowledge import FeatureSample, Knowledge
+from anyreward.training.run import Run
+from anyreward.worlds.goals import Tolerance
+from anyreward.worlds.world import World, discrete_actions, open_world
+
+Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+
+def train(
+    source: Source,
+    *,
+    preset: str = "fast",
+    settings: Settings | None = None,
+    run: RunSettings | None = None,
+    features: str | Callable[[Any], Any] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+    minutes: float | None = None,
+    **changes: Unpack[SettingChanges],
+) -> Agent:
+    """Learn a representation without reward, online in a world or offline from a dataset.
+
+    Args:
+        source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
+            or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
+        preset: ``fast`` or ``paper``.
+        settings: all settings at once, instead of a preset.
+        run: how to run it, such as threads and device.
+        features: phi, if not as in the settings: a vectorised function of a batch of observations.
+        out: the run folder, for metrics.jsonl and the saved agent; nothing is written without it.
+        overwrite: whether ``out`` may hold an agent already.
+        progress: whether to show progress.
+        tensorboard: whether to write TensorBoard events to the run folder too.
+        minutes: stop after this time, if not done before; `resume` continues.
+        changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
+    """
+    place = _open(source)
+    given, of_run = split_changes(changes)
+    own, own_run = split_changes(place.settings_for(given.get("method", "fb")) if isinstance(place, World) else {})
+    s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
+    run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
+    folder = None if out is None else Path(out)
+    if folder is not None and holds_agent(folder) and not overwrite:
+        raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UserError(f"out is {out}, which is a file; name a folder for the run.")
+    if tensorboard and folder is None:
+        raise UserError("TensorBoard events need a run folder: give out=... too.")
+    if isinstance(features, str):
+        s, features = s.with_(features=features), None
+    agent = untrained(place, s, run, features)
+    return Run(place, agent, folder, progress, tensorboard, minutes).execute()
+
+
+def resume(
+    folder: str | Path,
+    *,
+    updates: int | None = None,
+    source: Source | None = None,
+    features: Callable[[Any], Any] | None = None,
+    progress: bool = True,
+    tensorboard: bool = False,
+    minutes: float | None = None,
+    **changes: Unpack[RunChanges],
+) -> Agent:
+    """Continue a run that was stopped, or that shall learn for longer.
+
+    The replay buffer is the one it had, unless it holds images or more than 2 GB: then the agent first collects some
+    transitions anew. Episodes begin anew in either case.
+
+    Args:
+        folder: the run folder.
+        updates: number of updates in total, if not as many as the run was to have.
+        source: its world or dataset, where the run was given an object or data, which cannot be opened by name.
+        features: phi again, where that was a function.
+        progress: whether to show progress.
+        tensorboard: whether to write TensorBoard events too.
+        minutes: stop after this time, if not done before.
+        changes: ``replay_size``, or how it is run: ``threads``, ``device``, ``compile``, ``environments``,
+            ``evaluate_every``, ``replay_file``.
+    """
+    folder = Path(folder)
+    agent = Agent.load(folder, features)
+    refused = sorted(set(changes) - set(RunChanges.__annotations__))
+    if refused:
+        raise UserError(
+            f"A run continues with its settings; {', '.join(refused)} cannot be changed. Changeable: updates, "
+            f"{', '.join(sorted(RunChanges.__annotations__))}."
+        )
+    given, of_run = split_changes(changes)
+    s = agent.settings.with_(**given) if updates is None else agent.settings.with_(updates=updates, **given)
+    if s.updates <= agent.updates:
+        raise UserError(f"{folder} has done its {agent.updates:,} updates; to continue, ask for more in total.")
+    place = agent.world() if source is None else _open(source)
+    agent.model.phi.check_fits(place.name, place.observation_space, place.action_space)
+    agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
+    return Run(place, agent, folder, progress, tensorboard, minutes, resumed=True).execute()
+
+
+def _open(source: Source) -> World | Dataset:
+    # the type checker cannot know that what is no dataset is a world
+    return open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
+
+
+def untrained(
+    place: World | Dataset,
+    s: Settings,
+    run: RunSettings | None = None,
+    features: Callable[[Any], Any] | None = None,
+) -> Agent:
+    """An agent that has learned nothing, for a world or a dataset; the seed decides the weights of its networks."""
+    world = place if isinstance(place, World) else None
+    phi = _features(place, world, s, features)
+    s = settled_dim(phi, s)
+    with torch.random.fork_rng():
+        torch.manual_seed(s.seed)
+        model = method_of(phi, s).fresh(phi, s)
+    nothing = FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0, s.dim))
+    knowledge = Knowledge(model, s, nothing)
+    return Agent(knowledge, run or RunSettings(), place.name, world.recipe if world else None)
+
+
+def _features(
+    place: World | Dataset, world: World | None, s: Settings, function: Callable[[Any], Any] | None
+) -> FeatureMap:
+    """The phi of a run; where F is a table, with the size that the world gives to goals."""
+    space = discrete_actions(place.action_space)
+    phi = feature_map(
+        function or s.features,
+        place.observation_space,
+        int(space.n),
+        s.features_include_action,
+        world.feature_names if world else None,
+        world.feature_table if world else None,
+        int(space.start),
+    )
+    test = world.goal_test if world else None
+    if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
+        phi = replace(phi, tolerance=test.reached)
+    return phi

@@ -1,0 +1,5 @@
+"""How far answers can be trusted: reports on policies, before they are tried in the world."""
+
+from anyreward.trust.report import Trust, report
+
+__all__ = ["Trust", "report"]

@@ -1,0 +1,254 @@
+"""The report on an answer: a predicted score, a verdict and its reasons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyreward.acting.policy import Policy
+from anyreward.errors import UserError
+from anyreward.learning.machine import threads
+from anyreward.rewards.inference import Inferred
+from anyreward.rewards.knowledge import Knowledge
+from anyreward.rewards.reward import Reward
+from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
+from anyreward.trust.small_world import SmallWorld, small_world
+
+Array = np.ndarray[Any, Any]
+Verdict = Literal["good", "doubtful", "do not rely on it"]
+
+GOOD, DOUBTFUL = 0.9, 0.7
+"""Predicted scores from which on an answer is good, or doubtful (docs/trust.md)."""
+MOST_THIN = 0.5
+"""Share of the reward that may lie where training data is thin before an answer is doubtful."""
+DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
+"""Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
+LEAST_TRANSITIONS = 1_000
+"""Held-out transitions that a prediction needs."""
+RARE = 0.01
+"""A z is outside the range of training if at most this share of the z drawn in training are less typical."""
+CODES = 4
+"""z by which F tells which states and actions are alike."""
+TRAINING_Z = 2_000
+"""z drawn as in training, to see which are typical."""
+AROUND_GOAL = 20
+"""Held-out features, the nearest ones, that stand for a goal among numbers."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far an answer can be trusted, without knowing the optimal policy. None: cannot be known here."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    predicted: float | None
+    """The expected score of the policy, 0 for random and 1 for optimal, in a small MDP made of held-out transitions;
+    where z was estimated, times the cosine that it should have with the true z."""
+    value: float | None
+    """Its discounted value there, in units of the reward: the mean over states."""
+    represented: float | None
+    """R^2 under rho of the reward on the span of B; the rest is treated as zero. For samples, R^2 of the rewards seen,
+    where the rest may also be noise. None for a goal among continuous features, a demonstration or a z."""
+    residual: float | None
+    """Root mean square of the Bellman residual of Q = F . z_R on held-out transitions, relative to the standard
+    deviation of Q."""
+    typical: float
+    """The share of the z drawn in training that are less typical (have a larger Mahalanobis distance) than this one;
+    near 0, F was not trained for it."""
+    rank: float
+    """The effective rank of Cov B: the exponential of the entropy of its eigenvalues."""
+    condition: float
+    """The condition number of Cov B, among directions that were learned."""
+    thin: float | None
+    """The share of the reward that lies where training data is thin."""
+    samples: int
+    """Reward samples that z was estimated from; 0 if it was not."""
+    effective_samples: float
+    """The number of equally large samples that would have the same standard error."""
+    error: float
+    """The standard error of z, relative to its size."""
+
+    def __str__(self) -> str:
+        def known(value: float | None, text: str) -> str:
+            return "cannot be known here" if value is None else text.format(value)
+
+        lines = [
+            ("trust", f"{self.verdict}: {'; '.join(self.reasons)}"),
+            ("predicted", known(self.predicted, "score {:.2f} (0 = random, 1 = optimal)")),
+            ("value", known(self.value, "{:.4g}, discounted")),
+            ("represented", known(self.represented, "{:.2f} of the reward lies in the span of B (R^2)")),
+            ("consistent", known(self.residual, "Bellman residual {:.2f} of the spread of Q, on held-out transitions")),
+            ("z", f"{self.typical:.0%} of the z drawn in training are less typical than this one"),
+            ("Cov B", f"effective rank {self.rank:.1f}, condition {self.condition:.3g}"),
+            ("coverage", known(self.thin, "{:.0%} of the reward lies where training data is thin")),
+        ]
+        if self.samples:
+            effective = f"{self.effective_samples:,.0f} that count"
+            lines.append(("samples", f"{self.samples:,}, {effective}, standard error of z {self.error:.0%}"))
+        return "\n".join(f"{name:<12} {text}" for name, text in lines)
+
+
+def verdict_of(
+    predicted: float | None,
+    represented: float | None,
+    thin: float | None,
+    typical: float,
+    found: Inferred,
+    transitions: int,
+) -> tuple[Verdict, tuple[str, ...]]:
+    """A verdict with its reasons: the predicted score decides, everything else can only lower it."""
+    if not found.z.any():
+        return "do not rely on it", ("z is zero, so this policy acts at random",)
+    order: list[Verdict] = ["good", "doubtful", "do not rely on it"]
+    if predicted is None:
+        level = 1
+        reasons = [
+            f"it cannot be tried out: {transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
+        ]
+    else:
+        level = 0 if predicted >= GOOD else 1 if predicted >= DOUBTFUL else 2
+        reasons = [f"expected to earn {predicted:.2f} of what is possible (0 = random, 1 = optimal)"]
+    lowered = [
+        (1, thin is not None and thin > MOST_THIN, "most of the reward lies where training data is thin"),
+        (
+            1,
+            found.samples > 0 and found.seen < found.of,
+            f"samples tell {found.seen} of {found.of} directions of B apart",
+        ),
+        (1, found.relative_error > DOUBTFUL_ERROR, f"the standard error of z is {found.relative_error:.0%} of it"),
+        (2, found.relative_error > LARGEST_ERROR, "which is more than all of it"),
+        (
+            2,
+            predicted is None and represented is not None and represented < 0.5,
+            "B cannot represent half of the reward",
+        ),
+        (1, predicted is None and typical <= RARE, "z lies outside the range that F was trained on"),
+    ]
+    for least, holds, reason in lowered:
+        if holds:
+            level, reasons = max(level, least), [*reasons, reason]
+    return order[level], tuple(reasons)
+
+
+class Reference(NamedTuple):
+    """What the answers of one agent are judged by; computed once."""
+
+    world: SmallWorld | None
+    """of held-out transitions; None if there are too few"""
+    training_z: Tensor
+    """(n, d) drawn as in training"""
+    thin: Tensor
+    """(n,) whether training data is thin at each row of the sample of rho"""
+
+
+_references: WeakKeyDictionary[Knowledge, Reference] = WeakKeyDictionary()
+
+
+def reference(knowledge: Knowledge) -> Reference:
+    """What the answers of an agent are judged by."""
+    if knowledge not in _references:
+        world, held_out, model = None, knowledge.held_out, knowledge.model
+        if held_out is not None and len(held_out.actions) >= LEAST_TRANSITIONS:
+            Z, _ = knowledge.scaled(knowledge.training_z(CODES, torch.Generator().manual_seed(0)))
+            world = small_world(held_out, model, Z, knowledge.settings.gamma)
+        _references[knowledge] = Reference(
+            world,
+            knowledge.training_z(TRAINING_Z, torch.Generator().manual_seed(1)),
+            thin_rows(knowledge.sample.rows, knowledge.sample, knowledge.categorical),
+        )
+    return _references[knowledge]
+
+
+def report(policy: Policy) -> Trust:
+    """The report on an answer."""
+    knowledge, found = policy.knowledge, policy.belief.found
+    if knowledge.method.goals_only:
+        raise UserError(
+            f"{knowledge.settings.method} learns no model of the world to try its answers out in: there is no trust."
+        )
+    known, sample, held_out = reference(knowledge), knowledge.sample, knowledge.held_out
+    reward = policy.reward.settled(knowledge)
+    _, masses = reward.split_atoms(knowledge)
+    values = None if masses else reward.values(knowledge, sample.rows)
+    share = represented(values, sample) if values is not None and reward.has_values else found.explained
+    predicted = value = residual = None
+    if held_out is not None:
+        r = torch.from_numpy(held_out_rewards(reward, knowledge)) / policy.reward_scale
+        residual = _residual(policy, r)
+        if known.world is not None and policy.z.any():
+            predicted, value = _tried_out(policy, known.world, r)
+            if predicted > 0:  # times the cosine expected of z with the true one
+                predicted /= math.sqrt(1 + found.relative_error**2)
+    typical = typicality(policy.z, known.training_z)
+    thin = _thin_share(values, masses, knowledge, known.thin)
+    transitions = 0 if held_out is None else len(held_out.actions)
+    verdict, reasons = verdict_of(predicted, share, thin, typical, found, transitions)
+    rank, condition = conditioning(sample.covariance)
+    return Trust(
+        verdict,
+        reasons,
+        predicted,
+        value,
+        share,
+        residual,
+        typical,
+        rank,
+        condition,
+        thin,
+        found.samples,
+        found.effective_samples,
+        found.relative_error,
+    )
+
+
+def _tried_out(policy: Policy, world: SmallWorld, r: Tensor) -> tuple[float, float]:
+    """The score and the value of a policy in the small world, for rewards r (n,) of its transitions."""
+    actions = policy.preferences(world.states).argmax(1)
+    with threads(1):  # many small operations, for which a second thread does not pay
+        score, value = world.score(actions, r)
+    return score, value * policy.reward_scale
+
+
+def _residual(policy: Policy, r: Tensor) -> float:
+    """The Bellman residual of a policy's Q on held-out transitions with rewards r (n,)."""
+    knowledge, s = policy.knowledge, policy.knowledge.settings
+    rows = knowledge.held_out
+    assert rows is not None
+    plain = not policy.corrections and policy.tuned is None and policy.model.landmarks is None
+    temperature = s.temperature if plain else 0.0  # corrected Q, and tables, are those of the greedy policy
+    before = policy.action_values(rows.observations, rows.features)
+    after = policy.action_values(
+        rows.next_observations, rows.features if rows.next_features is None else rows.next_features
+    )
+    return bellman_residual(before, after, rows, r, s.gamma, temperature)
+
+
+def held_out_rewards(reward: Reward, knowledge: Knowledge) -> Array:
+    """(n,) the reward of the held-out transitions; a unit of mass at a point is spread over the nearest features."""
+    assert knowledge.held_out is not None
+    rows = knowledge.held_out.features
+    function, masses = reward.split_atoms(knowledge)
+    values = function.values(knowledge, rows)
+    for weight, atoms in masses:
+        size = rows.std(0).clamp(min=1e-6)
+        near = torch.cdist(atoms / size, rows / size).amin(0).topk(AROUND_GOAL, largest=False).indices
+        values[near.numpy()] += weight * len(values) / AROUND_GOAL
+    return values
+
+
+def _thin_share(
+    values: Array | None, masses: list[tuple[float, Tensor]], knowledge: Knowledge, thin: Tensor
+) -> float | None:
+    """E_rho[|r|; thin] / E_rho[|r|]; of points among numbers, the share of those where data is thin."""
+    sample = knowledge.sample
+    if values is None:
+        rows = torch.cat([atoms for _, atoms in masses])
+        return float(thin_rows(rows, sample, False).double().mean())
+    size = sample.weights * torch.from_numpy(np.abs(values))
+    return float(size[thin].sum() / size.sum()) if float(size.sum()) > 0 else None
