@@ -72,7 +72,7 @@ def mean(results: list[dict[str, Any]], *keys: str) -> float:
 
 
 def tables(results: list[dict[str, Any]]) -> None:
-    """Those of docs/all_rewards.md."""
+    """Those of docs/notebook/network_rewards.md."""
     for preset in sorted({r["preset"] for r in results}):
         mine = [r for r in results if r["preset"] == preset]
         mazes = [maze for maze in MAZES if any(r["maze"] == maze for r in mine)]

@@ -49,7 +49,7 @@ def main() -> None:
             scores = {way: float(agent.score(targets, mdp, **how).normalised.mean()) for way, how in WAYS.items()}
             if kind == TUNED_AGENT:
                 plain = [agent.ask(target) for target in targets[:TUNED]]
-                tuned = [agent.finetune(policy, reward=policy.reward, progress=False) for policy in plain]
+                tuned = [agent.finetune(policy, progress=False) for policy in plain]
                 scores |= {"plain, tuned ones": float(agent.score(plain, mdp).normalised.mean())}
                 scores |= {"fine-tuned": float(agent.score(tuned, mdp).normalised.mean())}
             found[name] = scores

@@ -65,8 +65,8 @@ def run(job: tuple[str, int]) -> None:
     preset, seed = job
     torch.set_num_threads(1)
     folder = Path("runs") / f"four-rooms-{preset}-{seed}"
-    s = ar.preset(preset, updates=UPDATES, dim=DIM, seed=seed, compile=True, landmarks=0)
-    agent = ar.train("four-rooms", settings=s, out=folder, overwrite=True)
+    settings: dict[str, Any] = {"updates": UPDATES, "dim": DIM, "seed": seed, "compile": True, "landmarks": 0}
+    agent = ar.train("four-rooms", preset=preset, out=folder, overwrite=True, **settings)
     mdp, table = agent.exact_mdp(), agent.model.phi.table
     assert table is not None
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -77,8 +77,8 @@ def run(job: tuple[str, int]) -> None:
         "dim": DIM,
         "fingerprint": agent.fingerprint,
         "policy quality (z = B(g), all goals)": {
-            "boltzmann, temperature 1": summary(agent.goal_quality(mdp, 1.0).ratio),
-            "greedy": summary(agent.goal_quality(mdp, 0.0).ratio),
+            "boltzmann, temperature 1": summary(agent.score(mdp=mdp, temperature=1.0).ratio),
+            "greedy": summary(agent.score(mdp=mdp).ratio),
         },
         "ask (greedy)": {name: both(agent.score(r, mdp)) for name, r in families(mdp, table).items()},
         "curve": [json.loads(line) for line in lines],
@@ -112,7 +112,7 @@ def draw() -> None:
 
 
 def print_tables(results: list[dict[str, Any]]) -> None:
-    """The two tables of benchmarks/README.md."""
+    """The two tables of docs/notebook/network_rewards.md."""
     print("| preset, seed | Boltzmann mean | 5th percentile | worst goal | greedy mean | worst goal |")
     print("| --- | --- | --- | --- | --- | --- |")
     for r in results:

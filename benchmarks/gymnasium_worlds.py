@@ -47,6 +47,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "FrozenLake-v1": {
         "reward": frozen_lake_reward,
         "settings": {
+            "landmarks": 0,
             "dim": 64,
             "updates": 10_000,
             "features_include_action": True,

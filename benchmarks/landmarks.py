@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.acting.exact import policy_tables, score_policies
+from anyreward.acting.exact import packed_states, policy_tables, score_policies
 from anyreward.experiments.all_rewards import FAMILIES, family_rewards, score_family, suite, tables_to_z
 from anyreward.experiments.compare import questions
 from anyreward.figures.maze import pyplot
@@ -34,7 +34,7 @@ from anyreward.rewards.expression import parse
 from anyreward.storage.files import read_json, write_json
 from anyreward.theory.grid import grid_actions, grid_mdp, played_value
 from anyreward.worlds.continuous_maze import plane
-from trust import square_rewards
+from trust import on_cells, square_rewards
 
 RESULTS = Path(__file__).parent / "results" / "landmarks"
 SEEDS = (0, 1, 2)
@@ -178,7 +178,7 @@ def some_families(agent: ar.Agent) -> dict[str, dict[str, float]]:
         r = family_rewards(agent, mdp, name, 20, 0)
         r = r[np.random.default_rng(0).permutation(len(r))[:20]]
         z, _ = tables_to_z(agent, mdp, r)
-        pi = policy_tables(agent.model, agent.packed_states(mdp), z)
+        pi = policy_tables(agent.model, packed_states(mdp, agent.model.phi), z)
         x = score_policies(mdp, pi, r).normalised
         found[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5)), "worst": float(x.min())}
     return found
@@ -287,7 +287,7 @@ def continuous_trust() -> list[dict[str, Any]]:
     for updates in (40, 200, 1_000, 20_000):
         agent, _ = trained("continuous-maze", 0, updates=updates)
         policies = [agent.ask(ar.reward(text)) for _, text in asked]
-        prefer = agent.model.answers(torch.stack([policy.z for policy in policies]))
+        prefer = agent.model.q_for(torch.stack([policy.z for policy in policies]))
 
         def act(g: Array, which: Array, prefer: Any = prefer) -> Array:
             return np.asarray(prefer(torch.from_numpy(g.astype(np.float32)), which).argmax(1))
@@ -300,11 +300,6 @@ def continuous_trust() -> list[dict[str, Any]]:
     return found
 
 
-def paid(r: Array, number: dict[tuple[float, ...], int], places: Array) -> Array:
-    """(n,) what a reward (S,) on cells pays at places (n, 2)."""
-    return np.asarray(r[[number[tuple(place)] for place in places.tolist()]])
-
-
 def trust() -> None:
     """Predicted and true scores, in four mazes: runs of little data, with few dimensions, and whole ones."""
     found: list[dict[str, Any]] = []
@@ -312,17 +307,14 @@ def trust() -> None:
         for updates, dim in ((40, 0), (120, 0), (4_000, 10), (4_000, 25), (20_000, 0)):
             agent, _ = trained(maze, 0, updates=updates, dim=dim)
             mdp = agent.exact_mdp()
-            assert agent.model.phi.table is not None
-            places = agent.model.phi.table[mdp.observations]
-            number = {tuple(place): i for i, place in enumerate(places.tolist())}
-            visited = np.isin(mdp.observations, agent.sample.rows[:, 0].numpy())
+            pays, visited = on_cells(agent, mdp), np.isin(mdp.observations, agent.sample.rows[:, 0].numpy())
             for family in FAMILIES:
                 if family == "states and actions":
                     continue
                 for r in family_rewards(agent, mdp, family, 10, 1)[:10, :, 0]:
                     if (r[~visited] > 0).any() and family == "single goal":
                         continue  # it cannot be asked for
-                    target = ar.reward(partial(paid, r, number), family)
+                    target = ar.reward(partial(pays, r), family)
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
                         policy = agent.ask(target)
@@ -351,7 +343,7 @@ def print_trust(found: list[dict[str, Any]]) -> None:
 
 
 def draw() -> None:
-    """The tables of docs/all_rewards.md, and quality, time and memory against size."""
+    """The tables of docs/landmarks.md and docs/notebook/landmarks.md, and quality, time and memory against size."""
     found = [read_json(path) for path in sorted(RESULTS.glob("maze *.json"))]
     families = list(found[0]["runs"][0]["families"])
     print("\n| maze | cells | s | MB |", " | ".join(families), "|")

@@ -37,10 +37,10 @@ def main(only: list[str]) -> None:
     """Train each variation, or only those of some settings, print and write."""
     paper = ar.preset("paper").to_json()
     variations: dict[str, dict[str, Any]] = {"fast": {}}
-    # the shares of z come back with the mixture; without dense rewards, their share is the others'
-    single = [name for name in FAST if name not in ("updates", "z_goals", "z_sums", "z_rewards")]
+    single = [name for name in FAST if name not in ("updates", "landmarks", "dim", "z_mixture")]
     variations |= {f"{name} = {paper[name]}": {name: paper[name]} for name in single}
-    variations["z_rewards = 0.0"] = {"z_goals": 0.45, "z_sums": 0.45, "z_rewards": 0.0}
+    variations["z_mixture = cauchy"] = {"z_mixture": ar.ZMixture()}
+    variations["z_mixture = no rewards"] = {"z_mixture": ar.ZMixture(goals=0.45, sums=0.45)}
     variations["paper"] = {"preset": "paper"}
     results = read_json(RESULTS)["normalised scores"] if only else {}
     if only:

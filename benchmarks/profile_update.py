@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from anyreward.learning.loop import learn
+from anyreward.learning.loop import begin, learn
 from anyreward.learning.settings import preset
 from anyreward.storage.files import write_json
 from anyreward.tools.bench import prepared
@@ -39,8 +39,8 @@ def main() -> None:
     shares: dict[str, dict[str, float]] = {}
     for name in ("fast", "paper"):
         s = preset(name, landmarks=0, dim=100)
-        agent, replay, collector = prepared(open_world("four-rooms"), s)
-        learning = learn(agent.model, replay, s, collector)
+        ready = prepared(open_world("four-rooms"), s)
+        learning = learn(begin(ready.agent.model, ready.replay, s), ready.collector)
         with profile(activities=[ProfilerActivity.CPU]):  # the profiler itself must start up once
             next(learning)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:

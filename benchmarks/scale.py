@@ -17,7 +17,7 @@ import numpy as np
 
 from anyreward.figures.maze import pyplot
 from anyreward.learning.datasets import Dataset
-from anyreward.learning.loop import learn
+from anyreward.learning.loop import begin, learn
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import preset
 from anyreward.storage.files import read_json, write_json
@@ -62,7 +62,7 @@ def cycles(kind: str, axis: str, size: int) -> tuple[int, Iterator[Any]]:
     data = transitions(kind, size if axis == "replay" else 20_000, size if axis == "actions" else 5)
     agent, replay = untrained(data, s), Replay(1_000_000)
     replay.add(data.transitions(agent.model.phi))
-    return s.updates_per_cycle, learn(agent.model, replay, s)
+    return s.updates_per_cycle, learn(begin(agent.model, replay, s))
 
 
 def measure() -> dict[str, Any]:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from anyreward.learning.settings import preset
+from anyreward.learning.settings import RunSettings, preset
 from anyreward.storage.files import write_json
 from anyreward.tools.sweep import train_seeds
 from anyreward.training import train
@@ -20,14 +20,14 @@ UPDATES = 3_000
 
 def seeds(compiled: bool) -> dict[str, float]:
     """Seconds for two seeds, both ways; starting the processes counts."""
-    s = preset("fast", updates=UPDATES, compile=compiled, landmarks=0)
+    s, run = preset("fast", updates=UPDATES, landmarks=0), RunSettings(compile=compiled)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         for seed in (0, 1):
-            train("four-rooms", settings=s.with_(seed=seed), out=Path(folder) / f"one{seed}", progress=False)
+            train("four-rooms", settings=s, run=run, seed=seed, out=Path(folder) / f"one{seed}", progress=False)
         after = time.perf_counter() - started
         started = time.perf_counter()
-        train_seeds("four-rooms", s, {seed: Path(folder) / f"both{seed}" for seed in (0, 1)}, progress=False)
+        train_seeds("four-rooms", s, run, {seed: Path(folder) / f"both{seed}" for seed in (0, 1)}, progress=False)
         beside = time.perf_counter() - started
     return {"one after the other, seconds": after, "side by side, seconds": beside, "ratio": after / beside}
 

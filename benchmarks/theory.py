@@ -1,7 +1,7 @@
 """The paper's theorems on learned agents: how tight the bounds are, what d buys, what a bias and t = 1 change.
 
 python benchmarks/theory.py train    # 17 agents of the four rooms, in two processes of one thread: 40 minutes
-python benchmarks/theory.py measure  # the tables and figures of docs/theory.md, from these agents: 3 minutes
+python benchmarks/theory.py measure  # the tables and figures of docs/notebook/theory.md, from these agents: 3 minutes
 python benchmarks/theory.py draw     # only prints and draws, from the committed results
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import anyreward as ar
+from anyreward.acting.exact import reward_table
 from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.theory import KINDS as REWARDS
 from anyreward.experiments.theory import dimension_figures, rank_kept, tightness
@@ -107,7 +108,7 @@ def variant(kind: Kind, agent: ar.Agent) -> dict[str, Any]:
 
 def median_goal(agent: ar.Agent) -> int:
     """The state that, as a goal, the agent does better for than for half of the others."""
-    scores = agent.goal_quality(temperature=0.0).normalised
+    scores = agent.score().normalised
     return int(np.argsort(scores)[len(scores) // 2])
 
 
@@ -117,7 +118,7 @@ def blur(agent: ar.Agent, goal: int) -> dict[str, Any]:
     target = ar.goal(state=mdp.observations[goal])
     policy = agent.ask(target)
     value, actions = policy.value(mdp.observations), policy.act(mdp.observations)
-    s, path = int(mdp.optimal_value(agent.reward_table(target, mdp)).argmin()), []
+    s, path = int(mdp.optimal_value(reward_table(target, agent.knowledge, mdp)).argmin()), []
     for _ in range(40):
         path.append(s)
         s = int(mdp.P[s, actions[s]].argmax())
@@ -152,7 +153,7 @@ def draw() -> None:
 
 
 def tables() -> None:
-    """The tables of docs/theory.md."""
+    """The tables of docs/notebook/theory.md."""
     print("\n| statement | rewards | gap | bound | trivial bound | says more than that |")
     print("| --- | --- | --- | --- | --- | --- |")
     for row in result("bounds"):

@@ -301,7 +301,7 @@ def continuous(seed: int = 0, each: int = 8) -> None:
 
 
 def report(name: str = "mazes") -> None:
-    """All tables and the picture of docs/trust.md."""
+    """All tables of docs/notebook/trust.md."""
     every = kept(name)
     rows = [r for r in every if not r["barely"]]
     print(f"\n{name}: {len(rows):,} answers; {len(every) - len(rows)} left out: their optimum is close to random")

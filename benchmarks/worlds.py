@@ -23,7 +23,7 @@ from anyreward.storage.files import read_json, write_json
 RESULTS = Path(__file__).parent / "results" / "worlds"
 RUNS = Path("runs") / "worlds"
 WORLDS: dict[str, dict[str, Any]] = {
-    "continuous-maze": {"dim": 100, "updates": 60_000},
+    "continuous-maze": {"landmarks": 0, "dim": 100, "updates": 60_000},
     "fetch-reach": {"dim": 50, "updates": 60_000},
     "ms-pacman": {"dim": 100, "updates": 200_000, "learning_rate": 0.0003},
 }

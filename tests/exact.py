@@ -14,7 +14,7 @@ from anyreward.learning.replay import Transitions
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import feature_map
 from anyreward.model.model import Model
-from anyreward.rewards.knowledge import with_backward
+from anyreward.rewards.knowledge import Knowledge, with_backward
 
 GAMMA = 0.9
 
@@ -67,15 +67,15 @@ def exact_agent(mdp: ar.FiniteMDP, seed: int = 0) -> ar.Agent:
     space = gym.spaces.Discrete(S)
     seen = torch.from_numpy(counts(mdp, seed)).double()
     rho = seen / seen.sum()
-    representation = Model(Encoder(space), Encoder(space), ExactForward(mdp, rho.numpy()), ExactBackward(S), actions=A)
-    return ar.Agent(
-        representation,
-        feature_map("observation", space, A),
-        with_backward(representation, torch.arange(S)[:, None].float(), rho),
-        ar.preset("fast", dim=S, gamma=mdp.gamma, exploration=1.0),
-        world_name="exact",
+    phi = feature_map("observation", space, A)
+    model = Model(phi, Encoder(space), Encoder(space), ExactForward(mdp, rho.numpy()), ExactBackward(S))
+    knowledge = Knowledge(
+        model,
+        ar.preset("fast", dim=S, gamma=mdp.gamma, exploration=1.0, landmarks=0),
+        with_backward(model, torch.arange(S)[:, None].float(), rho),
         held_out=transitions(mdp, 3_000, seed),
     )
+    return ar.Agent(knowledge, world_name="exact")
 
 
 def transitions(mdp: ar.FiniteMDP, n: int, seed: int = 0) -> Transitions:

@@ -114,7 +114,7 @@ def test_gymnasium_worlds_train_by_id(source: str, tmp_path: Path) -> None:
 
 def test_environment_objects_single_and_vector() -> None:
     single = ar.train(GoalWorld(), **TINY)
-    assert single.features.kind == "achieved_goal"
+    assert single.model.phi.kind == "achieved_goal"
     assert single.model.observation_encoder.width == 1 + 2 + 3 + 7
     assert single.model.feature_encoder.width == 1
     vector = gym.vector.SyncVectorEnv([GoalWorld] * 3)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -53,8 +54,9 @@ def test_train_ask_evaluate(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 def test_presets_set_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "train", "four-rooms", "--preset", "paper", *TINY)[0] == 0
-    s = ar.load("runs/four-rooms-paper-seed0").settings
-    assert s == ar.preset("paper", dim=8, hidden=16, batch_size=16, updates=80, environments=2)
+    agent = ar.load("runs/four-rooms-paper-seed0")
+    assert agent.settings == ar.preset("paper", dim=8, hidden=16, batch_size=16, updates=80)
+    assert agent.run == ar.RunSettings(environments=2)
 
 
 def test_train_from_a_drawing_and_a_dataset(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,12 +84,12 @@ def test_a_world_changes_the_presets_unless_told_otherwise(capsys: pytest.Captur
 
 
 def test_worlds_that_are_played(capsys: pytest.CaptureFixture[str]) -> None:
-    """Train, continue, evaluate by playing, draw and film."""
+    """Train, resume, evaluate by playing, draw and film."""
     assert run(capsys, "train", "continuous-maze", "--out", "square", *TINY)[0] == 0
-    code, out, err = run(capsys, "continue", "square")
+    code, out, err = run(capsys, "resume", "square")
     assert code == 2
     assert "has done its 80 updates" in err
-    assert run(capsys, "continue", "square", "--updates", "120")[0] == 0
+    assert run(capsys, "resume", "square", "--updates", "120")[0] == 0
     assert ar.load("square").updates == 120
     code, out, _ = run(capsys, "evaluate", "square", "--goals", "20", "--json", "goals.json")
     assert code == 0
@@ -213,17 +215,17 @@ def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @needs_compiler
-def test_bench_against_the_plain_implementation(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "bench", "--parts", "epoch")  # not in a checkout: this folder has no benchmarks/
-    assert code == 2
-    assert "no plain implementation at benchmarks/plain.py" in err
-    Path("plain.py").write_text(
-        "import time\nclass Plain:\n    def __init__(self, seed, epochs): ...\n    def cycle(self): time.sleep(0.01)\n"
-    )
-    from anyreward.tools.bench import bench_epoch
-    from anyreward.worlds.world import open_world
+def test_bench_against_the_plain_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyreward.tools import bench
 
-    figures = bench_epoch(open_world("four-rooms"), Path("plain.py"), True, ("fast",), cycles=2, dim=4, hidden=8)
+    class Sleeping:
+        def __init__(self, seed: int, epochs: int) -> None: ...
+
+        def cycle(self) -> None:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(bench, "Plain", Sleeping)
+    figures = bench.bench_epoch(ar.open_world("four-rooms"), True, ("fast",), cycles=2, dim=4, hidden=8)
     assert figures["plain, seconds"] == pytest.approx(0.02, rel=0.5)
     assert {"fast, seconds", "fast, compiled, seconds"} <= figures.keys()
     for name in ("fast", "fast, compiled"):

@@ -49,7 +49,7 @@ def test_a_world_from_training_to_an_answer(
     again = ar.load(tmp_path)
     assert again.fingerprint == agent.fingerprint
     rows = again.sample.rows
-    features = again.features.readable(rows[:1].numpy())[0]
+    features = again.model.phi.readable(rows[:1].numpy())[0]
     policy = again.ask(ar.reward(lambda g: np.exp(-((g - features) ** 2).sum(1))))
     trust = policy.trust
     assert (trust.predicted is None) == (world == "ms-pacman")  # whose held-out images are few
@@ -78,7 +78,7 @@ def test_a_world_from_training_to_an_answer(
         assert again.model.observation_encoder.image == (4, 84, 84)
         place_of = torch.tensor([[85.0, 34.0]])
         assert again.model.feature_encoder(place_of).tolist() == [[0.5, pytest.approx(0.2)]]
-        assert again.features.column_names == ("x", "y")
+        assert again.model.phi.column_names == ("x", "y")
     if world == "fetch-reach":
         assert again.model.observation_encoder.width == 10
         assert again.model.feature_encoder.width == 3
@@ -99,7 +99,7 @@ def test_baselines_learn_there_too(world: str, method: str, tmp_path: Path, monk
     assert [line["updates"] for line in read_metrics(tmp_path)] == [40]
     assert agent.reach_goals(goals=4, seed=1).reached.shape == (4,)
     again = ar.load(tmp_path)
-    features = again.features.readable(again.sample.rows[:1].numpy())[0]
+    features = again.model.phi.readable(again.sample.rows[:1].numpy())[0]
     policy = again.ask(ar.goal(features.tolist()))
     place = again.world()
     assert place.make is not None

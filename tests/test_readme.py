@@ -89,16 +89,19 @@ def test_rewards_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_links_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+    notes = sorted((ROOT / "docs").rglob("*.md"))
+    assert ROOT / "docs" / "notebook" / "README.md" in notes
+    for page in [*pages, *notes]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_presets_page_lists_every_difference() -> None:
+def test_settings_page_lists_every_difference_of_the_presets() -> None:
     from anyreward.learning.settings import FAST
 
-    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "presets.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(FAST)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.learning.methods import method_of
 from anyreward.learning.replay import from_columns
-from anyreward.learning.settings import RunSettings, run_settings_from_json, settings_from_json
+from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.features import FeatureMap
 from anyreward.rewards.kept import KeptTransitions
 from anyreward.rewards.knowledge import Knowledge, with_backward
@@ -106,7 +106,7 @@ def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> S
 
 
 def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Callable[[Any], Any] | None) -> Saved:
-    s, of_phi = settings_from_json(config["settings"]), config["features"]
+    s, of_phi = Settings().with_(**config["settings"]), config["features"]
     table, names, tolerance = tensors.get("feature_table"), of_phi["names"], of_phi["tolerance"]
     phi = FeatureMap(
         kind=of_phi["kind"],
@@ -136,4 +136,4 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         config["updates"],
     )
-    return Saved(knowledge, run_settings_from_json(config["run"]), config["world"]["name"], config["world"]["recipe"])
+    return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])

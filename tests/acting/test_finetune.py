@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import anyreward as ar
-from anyreward.acting.finetune import Batch, Residual, q_learning_loss
+from anyreward.acting.finetune import Residual, TunedBatch, q_learning_loss
 from tests.exact import TableEnv, exact_agent, garnet
 
 SHORT = {"steps": 1_500, "updates": 60, "progress": False}
@@ -34,7 +34,7 @@ class Table(nn.Module):
 
 def test_the_loss_by_hand() -> None:
     q, target = Table([[1.0, 2.0], [0.0, 4.0]]), Table([[5.0, 6.0], [7.0, 8.0]])
-    batch = Batch(
+    batch = TunedBatch(
         observations=torch.tensor([[0.0], [0.0]]),
         actions=torch.tensor([0, 1]),
         next_observations=torch.tensor([[1.0], [1.0]]),
@@ -180,7 +180,7 @@ def test_every_reward_stays_with_its_transition(agent: ar.Agent, mode: gym.vecto
     r = np.random.default_rng(0).standard_normal(121)
     env = gym.vector.SyncVectorEnv([lambda: Paying(r)] * 37, autoreset_mode=mode)
     tuned = agent.finetune(agent.ask(ar.goal(2, 8)), env, steps=60, updates=30, progress=False)
-    seen = tuned.target.terms[0][1]
+    seen = tuned.reward.terms[0][1]
     cells = seen.features[:, 1] * 11 + seen.features[:, 0]
     assert len(cells) >= 60
     assert seen.rewards == pytest.approx(r[cells.astype(int)], rel=1e-5)

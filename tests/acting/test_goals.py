@@ -11,9 +11,10 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 import anyreward as ar
-from anyreward.acting.play import GoalScores, bootstrap, goal_test_of, goal_z, play_goals
+from anyreward.acting.play import GoalScores, bootstrap, goal_preferences, goal_test_of, play_goals
 from anyreward.model.features import feature_map
 from anyreward.worlds.goals import GoalTest, nearer_than, within
+from anyreward.worlds.stepping import Stepper
 from tests.conftest import TINY
 
 Array = np.ndarray[Any, Any]
@@ -33,17 +34,18 @@ def test_a_policy_that_walks_straight_reaches_every_goal() -> None:
     world = ar.open_world("continuous-maze")
     test = goal_test_of(world)
     goals = test.draw(np.random.default_rng(0), 250)
-    env = ar.worlds.world.from_id("anyreward/ContinuousMaze-v0", walls=()).make_vector(100, max_episode_steps=31)
+    no_walls = ar.worlds.world.from_id("anyreward/ContinuousMaze-v0", walls=())
+    stepper = Stepper(no_walls.make_vector(100, max_episode_steps=31))
     features = feature_map("auto", world.observation_space, world.actions)
-    scores = play_goals(env, test, goals, features, towards(goals), epsilon=0.0)
+    scores = play_goals(stepper, test, goals, features, towards(goals), epsilon=0.0)
     assert scores.reached.all()
     assert scores.distance.max() < 0.12  # it stays near, as far as steps of 0.1 let it
-    random = play_goals(env, test, goals, features, towards(goals), epsilon=1.0)
+    random = play_goals(stepper, test, goals, features, towards(goals), epsilon=1.0)
     assert random.success < 0.5
     assert random.distance.mean() > 0.2
-    with_walls = world.make_vector(250, max_episode_steps=31)
+    with_walls = Stepper(world.make_vector(250, max_episode_steps=31))
     assert 0.6 < play_goals(with_walls, test, goals, features, towards(goals), epsilon=0.0).success < 1.0
-    again = play_goals(env, test, goals, features, towards(goals), epsilon=1.0)
+    again = play_goals(stepper, test, goals, features, towards(goals), epsilon=1.0)
     assert np.array_equal(again.distance, random.distance)  # one seed, one outcome
 
 
@@ -69,7 +71,7 @@ def test_what_comes_after_the_end_does_not_count(mode: AutoresetMode) -> None:
 
     test = GoalTest(lambda rng, n: goals[:n], never, steps=6)
     features = feature_map("auto", env.single_observation_space, 5)
-    scores = play_goals(env, test, goals, features, lambda packed, which: torch.zeros(len(packed), 5))
+    scores = play_goals(Stepper(env), test, goals, features, lambda packed, which: torch.zeros(len(packed), 5))
     assert scores.reached.tolist() == [False, False, True]  # they end after steps 2, 3 and 4
     assert len(steps) == 4  # nothing is played once all have ended
 
@@ -100,10 +102,14 @@ def test_when_a_goal_counts_as_reached() -> None:
 def test_z_of_goals_is_that_of_asking(include_action: bool) -> None:
     agent = ar.train("continuous-maze", features_include_action=include_action, encoding="plain", **TINY)
     goals = np.array([[0.2, 0.3], [0.8, 0.1]], dtype=np.float32)
-    Z = goal_z(agent.model, agent.model.phi, goals, sphere=True)
-    for z, at in zip(Z, goals, strict=True):
+    knowledge, rows = agent.knowledge, torch.from_numpy(agent.model.phi.with_actions(goals))
+    Z, _ = knowledge.scaled(knowledge.goal_z(rows))
+    prefer, somewhere = goal_preferences(knowledge, goals), torch.tensor([[0.5, 0.6], [0.1, 0.9]])
+    for i, (z, at) in enumerate(zip(Z, goals, strict=True)):
         targets = [ar.goal(*at, a) for a in range(5)] if include_action else [ar.goal(*at)]
-        assert torch.allclose(agent.ask(sum(targets, start=ar.Reward(()))).z, z, atol=1e-4)
+        asked = agent.ask(sum(targets, start=ar.Reward(())))
+        assert torch.allclose(asked.z, z, atol=1e-4)
+        assert torch.allclose(asked.preferences(somewhere), prefer(somewhere, np.array([i, i])), rtol=1e-3, atol=1e-3)
 
 
 def test_worlds_without_a_protocol_say_so() -> None:

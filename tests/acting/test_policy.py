@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.exact import policy_tables, score_policies
+from anyreward.acting.exact import policy_tables, reward_table, score_policies
 from anyreward.acting.policy import action_probabilities
+from anyreward.rewards.knowledge import with_backward
 
 TARGET = ar.goal(2, 8) - 0.5 * ar.goal(5, 2)
 
@@ -59,7 +60,7 @@ def test_exact_scores_agree_with_the_policies_one_by_one(agent: ar.Agent) -> Non
     scores = agent.score(targets, mdp)
     for i, target in enumerate(targets):
         policy = agent.ask(target)
-        pi, r = policy.probabilities(mdp.observations), agent.reward_table(target, mdp)
+        pi, r = policy.probabilities(mdp.observations), reward_table(target, agent.knowledge, mdp)
         assert scores.value[i] == pytest.approx(mdp.policy_value(pi, r).mean())
         assert scores.optimal[i] == pytest.approx(mdp.optimal_value(r).mean())
         assert scores.random[i] == pytest.approx(mdp.policy_value(np.full_like(pi, 0.2), r).mean())
@@ -75,15 +76,18 @@ def test_the_optimal_policy_scores_one() -> None:
     assert np.allclose(scores.normalised, 1)
 
 
-def test_goal_quality_is_the_papers_protocol(agent: ar.Agent) -> None:
-    """Goal by goal: z = B(g), softmax(F.z / 1), mean of V over the states by mean of V*."""
+def test_scores_of_goals_are_the_papers_protocol(agent: ar.Agent) -> None:
+    """Goal by goal: z = B(g) at the length of training, softmax(F.z / 1), mean of V over the states by mean of V*."""
     F, B = (copy.deepcopy(network).double() for network in (agent.model.F, agent.model.B))
-    agent = replace(agent, representation=replace(agent.model, F=F, B=B))  # no float32 rounding in the way
-    mdp, quality = agent.exact_mdp(), agent.goal_quality(temperature=1.0).ratio
+    model = replace(agent.model, F=F, B=B)  # no float32 rounding in the way
+    sample = with_backward(model, agent.sample.rows, agent.sample.weights)
+    agent = replace(agent, knowledge=replace(agent.knowledge, model=model, sample=sample))
+    mdp, quality = agent.exact_mdp(), agent.score(temperature=1.0).ratio
     assert quality.shape == (68,)
     rows = torch.from_numpy(mdp.observations[:, None]).float()
     for g in (0, 30, 67):
         z = agent.model.backward_map(rows[g : g + 1])
+        z = 12**0.5 * z / z.norm()
         pi = policy_tables(agent.model, rows, z, temperature=1.0)[0]
         F = agent.model.forward_map(rows, z.expand(68, -1))
         assert np.allclose(pi, torch.softmax((F @ z[0]).double(), dim=1).numpy(), atol=1e-6)
@@ -109,14 +113,14 @@ def test_rollout_plays_whole_episodes(agent: ar.Agent) -> None:
 
 def test_as_many_cells_as_actions_is_no_trap() -> None:
     agent = ar.train("#####\n#..##\n#...#\n#####", dim=6, hidden=8, updates=40, progress=False)
-    scores = agent.goal_quality()
+    scores = agent.score(temperature=1.0)
     assert scores.ratio.shape == (5,)
     assert np.allclose(scores.optimal, [agent.exact_mdp().optimal_value(r).mean() for r in np.eye(5)])
 
 
 def test_terminal_states_are_no_goals() -> None:
     agent = ar.train("FrozenLake-v1", dim=6, hidden=8, updates=40, progress=False)
-    assert len(agent.goal_quality().ratio) == 16 - 5  # four holes and the goal end the episode
+    assert len(agent.score(temperature=1.0).ratio) == 16 - 5  # four holes and the goal end the episode
 
 
 def test_evaluate_plays_the_worlds_own_reward() -> None:
@@ -124,8 +128,9 @@ def test_evaluate_plays_the_worlds_own_reward() -> None:
     assert 15 < played.mean < 35
     assert played.standard_error == pytest.approx(played.totals.std(ddof=1) / 50**0.5)
     assert "over 50 episodes" in str(played)
-    with pytest.raises(ar.UserError, match="single environment"):
-        ar.evaluate(ar.RandomPolicy(2), gym.make_vec("CartPole-v1", num_envs=2))  # type: ignore[arg-type]  # the mistake under test
+    env = gym.make_vec("CartPole-v1", num_envs=2)
+    assert ar.evaluate(ar.RandomPolicy(2), env, episodes=5).totals.shape == (5,)
+    env.reset()  # an object stays its owner's: it is still open
 
 
 def test_ratio_is_silent_where_it_means_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.exact import score_policies
+from anyreward.acting.exact import reward_table, score_policies
 from anyreward.experiments import all_rewards
 from anyreward.experiments.all_rewards import (
     FAMILIES,
@@ -71,7 +71,7 @@ def test_families_are_what_they_say(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
 
 def test_z_of_a_table_is_that_of_asking(agent: ar.Agent, mdp: ar.FiniteMDP) -> None:
     target = ar.reward(lambda g: g[:, 0] - 0.3 * g[:, 1]) - 0.5 * ar.goal(2, 8)
-    z, scale = tables_to_z(agent, mdp, agent.reward_table(target, mdp)[None])
+    z, scale = tables_to_z(agent, mdp, reward_table(target, agent.knowledge, mdp)[None])
     assert torch.allclose(z[0], agent.ask(target).z, atol=1e-5)
     assert float(scale[0]) == pytest.approx(agent.ask(target).reward_scale)
 

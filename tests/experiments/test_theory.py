@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import anyreward as ar
 from anyreward import UserError
+from anyreward.acting.exact import packed_states, reward_table
 from anyreward.cli import main
 from anyreward.experiments.theory import (
     KINDS,
@@ -29,7 +30,7 @@ from anyreward.experiments.theory import (
     training_policy,
 )
 from anyreward.figures.theory import draw_dimension, draw_singular_values
-from anyreward.rewards.knowledge import with_backward
+from anyreward.rewards.knowledge import Knowledge, with_backward
 from anyreward.theory import FB, Bound, bounds, exact, goals_are_states
 from tests.conftest import TINY
 from tests.exact import exact_agent, garnet
@@ -74,14 +75,14 @@ def test_tables_say_what_the_agent_says(changes: dict[str, Any]) -> None:
     fb = fb_tables(agent, mdp)
     middle = "x - 5 - 0.3 * (y - 5)"  # of mean about zero, which is not taken out
     target = ar.reward(f"{middle} + 2 * (action == 1)" if fb.goals > 68 else middle)
-    policy, table = agent.ask(target), agent.reward_table(target, mdp)
+    policy, table = agent.ask(target), reward_table(target, agent.knowledge, mdp)
     r = np.zeros(fb.goals)
     r[fb.phi] = table
     assert (fb.on_pairs(r) == table).all()
     assert fb.z_of(r) == pytest.approx(policy.reward_scale * policy.z.double().numpy(), rel=1e-4, abs=1e-6)
     assert fb.q(fb.z_of(r), r) == pytest.approx(policy.q(mdp.observations), rel=1e-3, abs=1e-3)
     assert (fb.policy(fb.z_of(r)).argmax(1) == policy.act(mdp.observations)).mean() > 0.95
-    soft = torch.softmax(policy.preferences(agent.packed_states(mdp)) / agent.settings.temperature, 1)
+    soft = torch.softmax(policy.preferences(packed_states(mdp, agent.model.phi)) / agent.settings.temperature, 1)
     assert training_policy(agent, fb, fb.z_of(r)) == pytest.approx(soft.numpy(), abs=1e-4)
 
 
@@ -89,7 +90,7 @@ def test_where_training_never_was_there_is_no_density() -> None:
     mdp = garnet(5, 3, seed=4)
     agent = exact_agent(mdp)
     sample = with_backward(agent.model, agent.sample.rows[:4], agent.sample.weights[:4])
-    blind = ar.Agent(agent.model, agent.model.phi, sample, agent.settings)
+    blind = ar.Agent(Knowledge(agent.model, agent.settings, sample))
     with pytest.raises(UserError, match=r"In 1 of the 5 states .* such as 4; .* Train on more transitions"):
         fb_tables(blind, mdp)
 
@@ -190,10 +191,9 @@ def wrong_agent(first: int = 0) -> tuple[ar.Agent, FB]:
     mdp, rho = garnet(5, 3, seed=4), right.sample.weights.numpy()
     B = np.random.default_rng(2).standard_normal((5, 3))
     best = exact(mdp, rho, goals_are_states(mdp), B, first)
-    representation = replace(right.representation, F=Wrong(best, 3), B=Given(B))
+    model = replace(right.model, F=Wrong(best, 3), B=Given(B))
     s = right.settings.with_(dim=3, first_step=first, temperature=2.0)
-    sample = with_backward(representation, right.sample.rows, right.sample.weights)
-    agent = ar.Agent(representation, right.features, sample, s)
+    agent = ar.Agent(Knowledge(model, s, with_backward(model, right.sample.rows, right.sample.weights)))
     return agent, fb_tables(agent, mdp)
 
 

@@ -10,11 +10,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from anyreward.learning.batch import KnownFeatures, draw, known_features, with_z
+from anyreward.learning.batch import Batch, KnownFeatures, draw, known_features, with_z
+from anyreward.learning.forward_backward import ForwardBackward
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.settings import Settings
-from anyreward.learning.update import Batch
-from anyreward.model import Encoder, Model, make_representation
+from anyreward.model import Backward, Encoder, Forward, Model, ZMixture, feature_map
 from anyreward.model.latent import preprocess_z
 
 S, A, GAMMA = 7, 3, 0.9
@@ -43,18 +43,23 @@ def world(kind: str, n: int = 200) -> tuple[Model, Replay]:
     replay = Replay(1_000)
     s, a = (torch.rand(n).square() * S).long(), (torch.rand(n).square() * A).long()
     replay.add(transitions(s, a, kind))
-    representation = make_representation(
-        spaces.Discrete(S), FEATURES[kind], A, SETTINGS.dim, SETTINGS.hidden, SETTINGS.layers, False, normalise=False
-    )
-    return representation, replay
+    return model_of(kind), replay
 
 
-def known_of(representation: Model, replay: Replay, most: int = 100) -> KnownFeatures | None:
-    return known_features(representation.feature_encoder, replay.transitions.features, most)
+def model_of(kind: str) -> Model:
+    """Fresh networks; features of any space, whatever a feature map would give."""
+    phi, s = feature_map("observation", spaces.Discrete(S), A), SETTINGS
+    observe, features = Encoder(spaces.Discrete(S), normalise=False), Encoder(FEATURES[kind], normalise=False)
+    F = Forward(observe.width, A, s.dim, s.hidden, s.layers, s.layer_norm)
+    return Model(phi, observe, features, F, Backward(features.width, s.dim, s.hidden, s.layers, s.layer_norm))
+
+
+def known_of(model: Model, replay: Replay, most: int = 100) -> KnownFeatures | None:
+    return known_features(model.feature_encoder, replay.transitions.features, most)
 
 
 def whole(
-    representation: Model,
+    model: Model,
     replay: Replay,
     s: Settings,
     n: int,
@@ -62,13 +67,13 @@ def whole(
     known: KnownFeatures | None = None,
 ) -> Batch:
     """Minibatches with their z."""
-    return with_z(draw(representation, replay, s, n, random, known), representation, replay, s, random)
+    return with_z(draw(model, replay, s, n, random, known), model, replay, s, random)
 
 
 def drawn(kind: str, all_known: bool, n: int) -> tuple[Model, Replay, KnownFeatures | None, Batch]:
-    representation, replay = world(kind)
-    known = known_of(representation, replay) if all_known else None
-    return representation, replay, known, whole(representation, replay, SETTINGS, n, generator(), known)
+    model, replay = world(kind)
+    known = known_of(model, replay) if all_known else None
+    return model, replay, known, whole(model, replay, SETTINGS, n, generator(), known)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -82,7 +87,7 @@ def same(a: Batch, b: Batch) -> bool:
 @KINDS
 @pytest.mark.parametrize("all_known", [False, True])
 def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> None:
-    representation, _, _, group = drawn(kind, all_known, 6)
+    model, _, _, group = drawn(kind, all_known, 6)
     assert group.actions.shape == (6, SETTINGS.batch_size)
     assert [len(field) for field in group] == [6] * len(group)
     seen = set()
@@ -92,7 +97,7 @@ def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> Non
         expected = transitions(batch.x[:, 0], batch.actions, kind)  # a one-hot column is the state itself
         assert torch.equal(batch.next_x.float(), expected.next_observations)
         assert torch.equal(batch.discount, torch.where(expected.terminated, 0.0, GAMMA))
-        assert torch.equal(batch.g[batch.here], representation.feature_encoder.compact(expected.features))
+        assert torch.equal(batch.g[batch.here], model.feature_encoder.compact(expected.features))
         assert torch.equal(batch.shown_z, preprocess_z(batch.z))
         seen |= set(zip(batch.x[:, 0].tolist(), batch.actions.tolist(), strict=True))
     assert len(seen) > 10
@@ -101,8 +106,8 @@ def test_the_columns_of_a_row_belong_together(kind: str, all_known: bool) -> Non
 @KINDS
 @pytest.mark.parametrize("all_known", [False, True])
 def test_the_weights_are_the_shares_of_two_minibatches(kind: str, all_known: bool) -> None:
-    representation, replay, known, group = drawn(kind, all_known, 400)
-    encoder, b = representation.feature_encoder, SETTINGS.batch_size
+    model, replay, known, group = drawn(kind, all_known, 400)
+    encoder, b = model.feature_encoder, SETTINGS.batch_size
     for batch in group.each():
         assert batch.first.sum().item() == pytest.approx(1.0)
         assert batch.second.sum().item() == pytest.approx(1.0)
@@ -131,10 +136,10 @@ def test_the_weights_are_the_shares_of_two_minibatches(kind: str, all_known: boo
 
 @KINDS
 def test_the_same_generator_gives_the_same_batch(kind: str) -> None:
-    representation, replay = world(kind)
-    s = SETTINGS.with_(z_sampling="mixture")
-    for known in (None, known_of(representation, replay)):
-        one, again, other = (whole(representation, replay, s, 3, generator(seed), known) for seed in (1, 1, 2))
+    model, replay = world(kind)
+    s = SETTINGS.with_(z_mixture=ZMixture(goals=0.4, sums=0.4))
+    for known in (None, known_of(model, replay)):
+        one, again, other = (whole(model, replay, s, 3, generator(seed), known) for seed in (1, 1, 2))
         assert same(one, again)
         assert not torch.equal(one.x, other.x)
         assert not torch.equal(one.z, other.z)
@@ -142,11 +147,11 @@ def test_the_same_generator_gives_the_same_batch(kind: str) -> None:
 
 def test_z_does_not_know_the_action() -> None:
     """Rows come in the order of their actions; z, which the mixture draws part by part, must not."""
-    representation, replay = world("one-hot")
-    s = SETTINGS.with_(z_sampling="mixture", z_goals=0.5, z_sums=0.0, batch_size=32)
-    every = representation.backward_map(replay.transitions.features.unique(dim=0))  # (m, d)
+    model, replay = world("one-hot")
+    s = SETTINGS.with_(z_mixture=ZMixture(goals=0.5), batch_size=32)
+    every = model.backward_map(replay.transitions.features.unique(dim=0))  # (m, d)
     random = generator()
-    groups = [whole(representation, replay, s, 1, random) for _ in range(400)]
+    groups = [whole(model, replay, s, 1, random) for _ in range(400)]
     actions, z = torch.cat([group.actions[0] for group in groups]), torch.cat([group.z[0] for group in groups])
     distance = (z[:, None] - every).abs().amax(2)  # (n, m)
     is_goal, which = distance.amin(1) < 1e-5, distance.argmin(1)
@@ -162,20 +167,20 @@ def test_z_does_not_know_the_action() -> None:
 
 @pytest.mark.parametrize("kind", ["one-hot", "binary"])
 def test_known_features_are_counted(kind: str) -> None:
-    representation, replay = world(kind)
+    model, replay = world(kind)
     features = replay.transitions.features
     rows, counts = np.unique(features.numpy(), axis=0, return_counts=True)
-    known = known_of(representation, replay, most=len(rows))
+    known = known_of(model, replay, most=len(rows))
     assert known is not None
     assert known.rows.tolist() == rows.tolist()
     assert known.frequency.numpy() == pytest.approx(counts / len(features))
-    assert torch.equal(known.rows[known.place[representation.feature_encoder.codes(features)]], features)
-    assert known_of(representation, replay, most=len(rows) - 1) is None
+    assert torch.equal(known.rows[known.place[model.feature_encoder.codes(features)]], features)
+    assert known_of(model, replay, most=len(rows) - 1) is None
 
 
 def test_known_features_are_few_categories() -> None:
-    representation, replay = world("numbers")
-    assert known_of(representation, replay) is None
+    model, replay = world("numbers")
+    assert known_of(model, replay) is None
     rows = torch.tensor([[0.0], [5.0], [5.0]])
     assert known_features(Encoder(spaces.Discrete(2**16)), rows, 2) is not None
     assert known_features(Encoder(spaces.Discrete(2**16 + 1)), rows, 2) is None
@@ -183,22 +188,22 @@ def test_known_features_are_few_categories() -> None:
 
 def test_many_categories_are_not_spread_over_the_group() -> None:
     """B sees at most two minibatches of rows an update, however many distinct features a group has."""
-    s = Settings(dim=4, hidden=8, batch_size=8)
+    s = Settings(dim=4, hidden=8, layers=2, layer_norm=True, batch_size=8)
     space = spaces.Discrete(1000)
-    representation = make_representation(space, space, 3, 4, 8, 2, True)
+    model = ForwardBackward.fresh(feature_map("observation", space, 3), s)
     states = torch.arange(1000.0)[:, None]
     replay = Replay(1000)
     replay.add(Transitions(states, torch.arange(1000) % 3, states, torch.zeros(1000, dtype=torch.bool), states))
-    group = draw(representation, replay, s, 40, torch.Generator().manual_seed(0))
+    group = draw(model, replay, s, 40, torch.Generator().manual_seed(0))
     assert group.g.shape == (40, 16, 1)
     for batch in group.each():
         assert torch.equal(batch.g[batch.here], batch.x)
         assert batch.first.sum() == batch.second.sum() == 1
 
 
-@pytest.mark.parametrize("kind", ["cauchy", "mixture"])
-def test_on_the_sphere_every_z_has_one_length(kind: str) -> None:
-    representation, replay = world("one-hot")
-    s = SETTINGS.with_(z_sampling=kind, z_norm="sphere", z_goals=0.3, z_sums=0.3, z_rewards=0.3)
-    z = whole(representation, replay, s, 3, generator()).z
+@pytest.mark.parametrize("mixture", [ZMixture(), ZMixture(0.3, 0.3, 0.3)], ids=["cauchy", "mixture"])
+def test_on_the_sphere_every_z_has_one_length(mixture: ZMixture) -> None:
+    model, replay = world("one-hot")
+    s = SETTINGS.with_(z_mixture=mixture, z_norm="sphere")
+    z = whole(model, replay, s, 3, generator()).z
     assert torch.allclose(z.norm(dim=-1), torch.tensor(s.dim**0.5), atol=1e-4)

@@ -14,6 +14,7 @@ from anyreward import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import feature_map
+from anyreward.worlds.stepping import Stepper
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 ACTIONS = gym.spaces.Discrete(3, start=5)
@@ -62,14 +63,14 @@ def collector(
     features: Any = "auto",
     include_action: bool = False,
     goal: bool = False,
-    look_ahead: bool = False,
+    next_features: bool = False,
 ) -> Collector:
     def make(i: int) -> Counting:
         return Counting(i, LIMITS[i], TRUNCATES[i], goal)
 
     env = SyncVectorEnv([lambda i=i: make(i) for i in range(4)], autoreset_mode=mode)
     fm = feature_map(features, env.single_observation_space, 3, include_action)
-    return Collector(env, fm, seed=0, look_ahead=look_ahead)
+    return Collector(Stepper(env), fm, seed=0, next_features=next_features)
 
 
 def check(t: Transitions) -> None:
@@ -121,9 +122,9 @@ def test_a_goal_environment_shows_its_achieved_goal(mode: AutoresetMode) -> None
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("features", ["auto", "achieved_goal", lambda s: s["observation"] * 10])
-def test_looking_ahead_gives_the_features_of_the_next_state(mode: AutoresetMode, features: Any) -> None:
+def test_next_features_are_those_of_the_next_state(mode: AutoresetMode, features: Any) -> None:
     """Of the one that ends an episode too, and not of the one that begins the next."""
-    t = collector(mode, features, goal=True, look_ahead=True).collect(120)
+    t = collector(mode, features, goal=True, next_features=True).collect(120)
     scale = 0.5 if t.features.shape[1] == 1 else 10.0
     seen = t.observations[:, 1:] if scale == 10 else t.observations[:, 1:2]
     following = t.next_observations[:, 1:] if scale == 10 else t.next_observations[:, 1:2]
@@ -153,7 +154,7 @@ def test_an_observation_that_is_not_finite_raises() -> None:
             return super().observe() * (np.nan if self.count == 2 else 1.0)
 
     env = SyncVectorEnv([lambda: Broken(0, 5, False)])
-    c = Collector(env, feature_map("auto", env.single_observation_space, 3), seed=0)
+    c = Collector(Stepper(env), feature_map("auto", env.single_observation_space, 3), seed=0)
     with pytest.raises(UserError, match="NaN or infinity"):
         c.collect(5)
 
@@ -208,13 +209,13 @@ def test_the_seed_fixes_the_actions() -> None:
 
 def test_our_vector_maze_and_gymnasiums_cart_pole() -> None:
     maze = gym.make_vec("anyreward/FourRooms-v0", num_envs=3)
-    t = Collector(maze, feature_map("auto", maze.single_observation_space, 5), seed=0).collect(600)
+    t = Collector(Stepper(maze), feature_map("auto", maze.single_observation_space, 5), seed=0).collect(600)
     to = maze.unwrapped.maze.successors  # type: ignore[attr-defined]
     assert (to[t.observations[:, 0].int(), t.actions] == t.next_observations[:, 0].int().numpy()).all()
     assert not t.terminated.any()
 
     poles = gym.make_vec("CartPole-v1", num_envs=3)
-    t = Collector(poles, feature_map("auto", poles.single_observation_space, 2), seed=0).collect(600)
+    t = Collector(Stepper(poles), feature_map("auto", poles.single_observation_space, 2), seed=0).collect(600)
     moved = t.observations[:, 0] + 0.02 * t.observations[:, 1]  # x' = x + dt v
     assert torch.allclose(moved, t.next_observations[:, 0], atol=1e-6)
     fallen = t.next_observations[:, 2].abs() > 12 * np.pi / 180

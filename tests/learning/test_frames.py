@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,9 @@ from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.settings import RunSettings, split_changes
 from anyreward.training.train import untrained
+from anyreward.worlds.stepping import opened
 
 IMAGE = (4, 3, 5)
 
@@ -118,12 +119,13 @@ def test_memory_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_half_a_million_steps_of_ms_pacman_fit_in_eleven_gigabytes() -> None:
     """By what some real ones take: frames, their numbers, and all else that is kept of a transition."""
     world = ar.open_world("ms-pacman")
-    agent = untrained(world, ar.preset("fast", **world.settings))
+    of_settings, of_run = split_changes(world.settings)
+    agent = untrained(world, ar.preset("fast", **of_settings), RunSettings(**of_run))
     image = agent.model.observation_encoder.image
     assert image is not None
     replay = Replay(1_000, frames=Frames(image, 4_000))
-    with closing(world.make_vector(2)) as env:
-        replay.add(Collector(env, agent.model.phi, 0).collect(300))
+    with opened(world, 2) as stepper:
+        replay.add(Collector(stepper, agent.model.phi, 0).collect(300))
     assert replay.frames is not None
     columns = sum(column.element_size() * column[0].numel() for column in replay.transitions.columns.values())
     each = columns + replay.frames.kept / len(replay) * (84 * 84 + 4)  # and a count for each frame

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from anyreward import UserError, preset
 from anyreward.learning.collect import Collector
-from anyreward.learning.goal_dqn import GoalBatch, draw_goals, goal_targets, goal_updates, goals_in, hindsight
+from anyreward.learning.goal_dqn import GoalBatch, GoalDQN, draw_goals, goal_targets, goal_updates, goals_in, hindsight
 from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.update import make_learner
+from anyreward.learning.update import Learner
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import feature_map
-from anyreward.model.model import Model, make_representation
+from anyreward.model.model import Model
 from anyreward.worlds.goals import GoalTest, within
+from anyreward.worlds.stepping import Stepper
 from tests.learning.test_collect import LIMITS, MODES, TRUNCATES, WHO, Counting
 
 
@@ -58,9 +59,8 @@ def episodes(mode: AutoresetMode, steps: int) -> Transitions:
     """From four environments whose episodes have 1, 3, 4 and 7 steps; goals are numbered as they are drawn."""
     env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
     drawn = iter(range(10_000))
-    collector = Collector(
-        env, feature_map("auto", env.single_observation_space, 3), 0, look_ahead=True, whole_episodes=True
-    )
+    phi = feature_map("auto", env.single_observation_space, 3)
+    collector = Collector(Stepper(env), phi, 0, next_features=True, whole_episodes=True)
 
     def goals(n: int) -> torch.Tensor:
         return torch.tensor([[next(drawn), 0, 0] for _ in range(n)], dtype=torch.float32)
@@ -110,8 +110,8 @@ S, A, LENGTH = 60, 3, 5
 
 def chain(capacity: int, n: int) -> tuple[Model, Replay]:
     """A replay of episodes of five steps, through states that no other episode among the last sixty visits."""
-    space = gym.spaces.Discrete(S)
-    representation = make_representation(space, space, A, 4, 8, 2, False, method="goal-dqn")
+    phi = feature_map("auto", gym.spaces.Discrete(S), A)
+    model = GoalDQN.fresh(phi, preset("paper", method="goal-dqn", hidden=8, layers=2))
     replay = Replay(capacity)
     t = torch.arange(n)
     place = t.remainder(S)[:, None].float()
@@ -119,14 +119,14 @@ def chain(capacity: int, n: int) -> tuple[Model, Replay]:
     rows = Transitions(place, t % A, after, t % 7 == 6, place, after, torch.zeros(n, 1), LENGTH - 1 - t % LENGTH)
     for piece in t.split(20):
         replay.add(rows.at(piece))
-    return representation, replay
+    return model, replay
 
 
 @pytest.mark.parametrize("n", [50, 80], ids=["filling", "wrapped around"])
 def test_goals_of_hindsight_are_reached_later_in_the_same_episode(n: int) -> None:
-    representation, replay = chain(52, n)  # no whole number of episodes: one crosses the end of the ring
+    model, replay = chain(52, n)  # no whole number of episodes: one crosses the end of the ring
     s = preset("fast", method="goal-dqn-her", hindsight=1.0, batch_size=64, gamma=0.9)
-    batch = draw_goals(representation, replay, s, 40, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
+    batch = draw_goals(model, replay, s, 40, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
     # a goal's number, less one, says which step reached it
     now, goal = batch.x[..., 0].flatten(), batch.goals.argmax(-1).flatten()
     ahead = (goal - now - 1) % S
@@ -138,9 +138,9 @@ def test_goals_of_hindsight_are_reached_later_in_the_same_episode(n: int) -> Non
 
 
 def test_without_hindsight_goals_are_those_of_the_episode() -> None:
-    representation, replay = chain(50, 50)
+    model, replay = chain(50, 50)
     s = preset("fast", method="goal-dqn", batch_size=64)
-    batch = draw_goals(representation, replay, s, 3, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
+    batch = draw_goals(model, replay, s, 3, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
     assert (batch.goals.argmax(-1) == 0).all()
     assert torch.equal(batch.rewards, (batch.next_x[..., 0] == 0).float())  # paid for getting there
     assert (batch.actions.diff(dim=1) >= 0).all()
@@ -151,11 +151,11 @@ def test_without_hindsight_goals_are_those_of_the_episode() -> None:
 def test_the_step_is_adams_on_the_squared_error(changes: dict[str, Any], numbers: bool) -> None:
     torch.manual_seed(0)
     space = gym.spaces.Box(-1, 1, (3,), np.float32) if numbers else gym.spaces.Discrete(6)
-    shape = {"hidden": 16, "layers": 2, "layer_norm": False} | changes
-    representation = make_representation(space, space, A, 1, method="goal-dqn", normalise=False, **shape)
-    F = representation.F.double()
+    s = preset("paper", method="goal-dqn", normalise=False, hidden=16, layers=2, **changes)
+    model = GoalDQN.fresh(feature_map("auto", space, A), s)
+    F = model.F.double()
     plain, frozen = copy.deepcopy(F), copy.deepcopy(F)
-    learner = make_learner(F, representation.B, 0.01)
+    learner = Learner(F, model.B)
     n, b = 2, 12
     width = 3 if numbers else 6
     x, next_x = (
@@ -184,7 +184,7 @@ def test_the_step_is_adams_on_the_squared_error(changes: dict[str, Any], numbers
         loss.backward()
         optimiser.param_groups[0]["lr"] = rate
         optimiser.step()
-    assert float(last()["bellman_loss"]) == pytest.approx(float(loss.detach()))
+    assert float(last.losses()["bellman_loss"]) == pytest.approx(float(loss.detach()))
     for ours, theirs in zip(F.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-9)
 
@@ -202,8 +202,8 @@ def test_goals_by_protocol_and_by_what_was_visited() -> None:
     start = torch.tensor([[4.0], [7.0]])
     goals = goals_in(None, places, empty, start, random, seed=3)
     assert set(goals.draw(50).flatten().tolist()) == {4.0, 7.0}  # nothing else is known yet
-    representation, replay = chain(50, 20)
-    goals = goals_in(None, representation.feature_encoder, replay, start, random, seed=3)
+    model, replay = chain(50, 20)
+    goals = goals_in(None, model.feature_encoder, replay, start, random, seed=3)
     assert set(goals.draw(500).flatten().tolist()) == set(range(20))
     with pytest.raises(UserError, match="does not say: its features are numbers"):
         goals_in(None, numbers, empty, torch.zeros(1, 2), random, seed=3)

@@ -1,4 +1,4 @@
-"""Threads, devices, compilation and number types."""
+"""Threads, devices and compilation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.learning.batch import draw, with_z
+from anyreward.learning.batch import Batch, draw, with_z
 from anyreward.learning.fast.compiled import compiled_updates, load_updates
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.replay import Replay
-from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.learning.settings import RunSettings
+from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import Backward, Forward
+from anyreward.model.networks import Bias, GoalInput
 from anyreward.tools.bench import prepared
 from tests.conftest import needs_compiler
 
@@ -56,15 +58,15 @@ def test_a_missing_device_is_said() -> None:
     with pytest.raises(ar.UserError, match="sees no CUDA device"):
         ar.train("four-rooms", device="cuda", **SMALL)
     with pytest.raises(ar.UserError, match="accepted: cpu, cuda"):
-        ar.preset("fast", device="gpu")
+        ar.train("four-rooms", device="gpu", **SMALL)
     assert open_device("cpu").type == "cpu"
 
 
 @pytest.mark.parametrize("kind", ["categories", "numbers"])
-@pytest.mark.parametrize("pairs", ["minibatch", "average"])
-def test_an_update_stays_on_its_device(kind: str, pairs: str) -> None:
+@pytest.mark.parametrize("what", ["F and B", "B is given", "with a bias"])
+def test_an_update_stays_on_its_device(kind: str, what: str) -> None:
     """On the device `meta` nothing is computed, but an operation that mixed in a CPU tensor would raise."""
-    n, b, d, m = 3, 6, 4, 5
+    n, b, d, m = 3, 6, 7, 5
     meta = {"device": "meta"}
     if kind == "categories":
         x, g = torch.zeros(n, b, 1, dtype=torch.int64, **meta), torch.zeros(m, 1, dtype=torch.int64, **meta)
@@ -75,14 +77,16 @@ def test_an_update_stays_on_its_device(kind: str, pairs: str) -> None:
     z = torch.empty(n, b, d, **meta)
     group = Batch(x, whole, whole[:, :0], x, torch.empty(n, b, **meta), z, z, g, whole, share, share)
     F, B = Forward(7, 3, d, 8, 2, True).to("meta"), Backward(7, d, 8, 2, True).to("meta")
-    from anyreward.learning.update import MovingMoments
-
-    learner = make_learner(F, B, 1e-3, MovingMoments(0.3) if pairs == "average" else None)
-    learner.optimiser.step = lambda: None  # type: ignore[method-assign,assignment]  # fused Adam has no meta kernel
+    bias = Bias(7, 7, d, 8, 2, True).to("meta") if what == "with a bias" else None
+    learner = Learner(F, GoalInput(d) if what == "B is given" else B, bias)  # GoalInput: a B without parameters
+    learner.BB = torch.empty(d, d, **meta) if what == "B is given" else None
+    learner.networks.step = lambda rate: None  # type: ignore[method-assign]  # fused Adam has no meta kernel
     targets = bellman_targets(learner, group, 200.0)
     for batch, target in zip(group.each(), targets.each(), strict=True):
-        losses = update(learner, batch, target, 1.0)()
-        assert all(loss.device.type == "meta" for loss in losses.values())
+        report = update(learner, batch, target, 1.0, learning_rate=1e-3)
+        for metrics in (report.losses(), report.diagnostics()):
+            assert metrics
+            assert all(metric.device.type == "meta" for metric in metrics.values())
 
 
 @pytest.fixture
@@ -141,39 +145,34 @@ def test_compiled_runs_repeat_themselves_on_any_threads(preset: str) -> None:
 @needs_compiler
 def test_an_error_on_either_thread_is_raised_and_training_can_go_on() -> None:
     s = ar.preset("fast", landmarks=0, dim=8, hidden=16, batch_size=16)
-    agent, replay, collector = prepared(ar.open_world("four-rooms"), s)
+    agent, replay, _, collector = prepared(ar.open_world("four-rooms"), s)
     replay.add(collector.collect(200))
-    F, B = agent.model.F, agent.model.B
     with threads(1):
-        run = compiled_updates(make_learner(F, B, 1e-3), F, B, two_threads=True)
+        run = compiled_updates(Learner(agent.model.F, agent.model.B), two_threads=True)
         group = drawn(agent, replay, s)
         for field in ("x", "g"):  # F's side, and B's
             wrong = group._replace(**{field: torch.full_like(getattr(group, field), 1_000)})
             with pytest.raises((IndexError, RuntimeError), match="out of range"):
                 run(wrong, [1e-3] * 5, 200.0, 1.0)
-        assert torch.isfinite(run(group, [1e-3] * 5, 200.0, 1.0)()["bellman_loss"])
+        assert torch.isfinite(run(group, [1e-3] * 5, 200.0, 1.0).losses()["bellman_loss"])
 
 
 @needs_compiler
 def test_what_cannot_be_compiled_is_said() -> None:
-    for changes in ({"pairs": "average"}, {"bfloat16": True}):
+    for changes in ({"first_step": 1}, {"bias": True}, {"method": "successor-features"}, {"method": "goal-dqn"}):
         with pytest.raises(ar.UserError, match="Turn compile off"):
             ar.train("four-rooms", compile=True, **SMALL, **changes)
+    F, B = Forward(7, 3, 4, 8, 2, True, image=(4, 84, 84)), Backward(7, 4, 8, 2, True)
+    for learner in (Learner(F, B), Learner(Forward(7, 3, 4, 8, 2, True), GoalInput(7))):
+        with pytest.raises(ar.UserError, match=r"only fully connected networks are compiled.* Turn compile off"):
+            compiled_updates(learner, two_threads=False)
 
 
 def test_half_of_the_threads_are_for_each_side() -> None:
-    assert threads_of_one(ar.preset("fast", threads=2)) == 2
-    assert threads_of_one(ar.preset("fast", threads=1, compile=True)) == 1
-    assert threads_of_one(ar.preset("fast", threads=2, compile=True)) == 1
-    assert threads_of_one(ar.preset("fast", threads=6, compile=True)) == 3
-
-
-def test_bfloat16_learns_nearly_the_same() -> None:
-    exact, rough = ar.train("four-rooms", **SMALL), ar.train("four-rooms", bfloat16=True, **SMALL)
-    for a, b in zip(weights(exact), weights(rough), strict=True):
-        assert b.dtype == torch.float32
-        assert torch.allclose(a, b, atol=0.05)
-    assert any(not torch.equal(a, b) for a, b in zip(weights(exact), weights(rough), strict=True))
+    assert threads_of_one(RunSettings(threads=2)) == 2
+    assert threads_of_one(RunSettings(threads=1, compile=True)) == 1
+    assert threads_of_one(RunSettings(threads=2, compile=True)) == 1
+    assert threads_of_one(RunSettings(threads=6, compile=True)) == 3
 
 
 def test_elsewhere_the_order_of_actions_is_not_read() -> None:
@@ -182,14 +181,14 @@ def test_elsewhere_the_order_of_actions_is_not_read() -> None:
     s = ar.preset("fast", landmarks=0, dim=8, hidden=16, batch_size=16)
     results = []
     for counted in (True, False):
-        agent, replay, collector = prepared(world, s)
+        agent, replay, _, collector = prepared(world, s)
         replay.add(collector.collect(200))
-        learner = make_learner(agent.model.F, agent.model.B, 1e-3)
+        learner = Learner(agent.model.F, agent.model.B)
         group = drawn(agent, replay, s)
         if not counted:
             group = group._replace(counts=group.counts[:, :0])
         targets = bellman_targets(learner, group, 200.0)
         for batch, target in zip(group.each(), targets.each(), strict=True):
-            update(learner, batch, target, 1.0)
-        results.append(learner.flat.detach().clone())
+            update(learner, batch, target, 1.0, learning_rate=1e-3)
+        results.append(learner.networks.flat.detach().clone())
     assert torch.allclose(*results, atol=1e-5)

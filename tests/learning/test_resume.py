@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 import anyreward as ar
-import anyreward.learning.loop as train_module
-import anyreward.training.train as training
+import anyreward.learning.forward_backward as method_module
+import anyreward.training.run as run_module
 from anyreward.learning.checkpoint import FILE
+from anyreward.learning.collect import Collector
 from anyreward.storage.metrics import read_metrics
 from tests.conftest import TINY, needs_compiler
 
@@ -39,8 +41,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         {},
         {"preset": "paper"},
-        {"pairs": "average"},
+        {"pairs": "minibatch"},
         {"learning_rate_decay": 0.0, "target_every": 7},
+        {"bias": True},
+        {"method": "successor-features"},
         pytest.param({"compile": True, "threads": 1}, marks=needs_compiler),
     ],
 )
@@ -63,15 +67,15 @@ def test_a_continued_run_ends_like_one_that_never_stopped(
 
 
 def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = training.learn
+    real = run_module.learn
 
     def stopping(*arguments: object) -> object:
-        for done, losses in real(*arguments):
-            yield done, losses
+        for done, report in real(*arguments):
+            yield done, report
             if done >= updates:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "learn", stopping)
+    monkeypatch.setattr(run_module, "learn", stopping)
 
 
 def test_online_runs_keep_their_replay(tmp_path: Path) -> None:
@@ -87,8 +91,8 @@ def test_it_learns_on(tmp_path: Path) -> None:
     ar.train("four-rooms", out=tmp_path, updates=80, **changes)
     for updates in range(160, 1_601, 160):
         agent = ar.resume(tmp_path, updates=updates, progress=False)
-    quality = agent.goal_quality().ratio.mean()
-    whole = ar.train("four-rooms", updates=1_600, **changes).goal_quality().ratio.mean()
+    quality = agent.score(temperature=1.0).ratio.mean()
+    whole = ar.train("four-rooms", updates=1_600, **changes).score(temperature=1.0).ratio.mean()
     assert quality > 0.8 * whole > 0.3
 
 
@@ -114,16 +118,14 @@ def test_the_replay_may_change_its_size(capacity: int, tmp_path: Path) -> None:
 def test_ctrl_c_waits_for_the_end_of_a_cycle(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pressed within a cycle, it changes nothing: a run that goes on then ends like one that never stopped."""
     whole = ar.train(data, **SMALL)
-    real = train_module.draw
+    real, cycles = method_module.draw, itertools.count()
 
     def pressing(*arguments: object) -> object:
-        if train_module.pressed == 1:
+        if next(cycles) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        train_module.pressed += 1
         return real(*arguments)
 
-    monkeypatch.setattr(train_module, "pressed", 0, raising=False)
-    monkeypatch.setattr(train_module, "draw", pressing)
+    monkeypatch.setattr(method_module, "draw", pressing)
     with pytest.raises(KeyboardInterrupt):
         ar.train(data, out=tmp_path, **SMALL)
     monkeypatch.undo()
@@ -142,7 +144,7 @@ def test_ctrl_c_with_environments_in_processes_of_their_own(tmp_path: Path) -> N
         time.sleep(0.1)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate(timeout=60)
-    assert "Stopped; what it had learned is in run. To go on: anyreward continue run" in err
+    assert "Stopped; what it had learned is in run. To continue: anyreward resume run" in err
     assert "Traceback" not in err
     assert run.returncode == 2
     assert ar.load(tmp_path / "run").updates > 0
@@ -184,24 +186,22 @@ def test_what_cannot_be_continued_says_why(tmp_path: Path, run_folder: Path) -> 
 
 def test_a_long_run_saves_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a machine that loses its power would find."""
-    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
-    real, seen = training.learn, []
+    monkeypatch.setattr(run_module, "SAVE_EVERY", 0.0)
+    real, seen = run_module.learn, []
 
     def looking(*arguments: object) -> object:
-        for done, losses in real(*arguments):
+        for done, report in real(*arguments):
             if done > 40:
                 seen.append(ar.load(tmp_path).updates)
-            yield done, losses
+            yield done, report
 
-    monkeypatch.setattr(training, "learn", looking)
+    monkeypatch.setattr(run_module, "learn", looking)
     ar.train("four-rooms", out=tmp_path, **SMALL)
     assert seen == [40, 80, 120, 160]
 
 
 def test_an_environment_that_breaks_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When transitions are gathered to judge answers by, all is learned already."""
-    from anyreward.learning.collect import Collector
-
     collect = Collector.collect
 
     def break_late(self: Collector, steps: int, *how: object) -> object:

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 import anyreward as ar
+from anyreward.learning.batch import Batch
 from anyreward.learning.collect import Collector
-from anyreward.learning.loop import learning_rate_factor
-from anyreward.learning.update import Batch, bellman_targets, make_learner, update
-from anyreward.model import Backward, Forward, expected_forward, fb_loss, feature_map, orthonormality_loss
+from anyreward.learning.gradient import learning_rate_factor
+from anyreward.learning.update import Learner, bellman_targets, update
+from anyreward.model import Backward, Forward, ZMixture, expected_forward, fb_loss, feature_map, orthonormality_loss
 from anyreward.model.latent import preprocess_z
 from anyreward.model.losses import BiasTerms
 from anyreward.model.networks import Bias
+from anyreward.worlds.stepping import opened
 
 SMALL = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 80, "environments": 2, "progress": False}
 
@@ -41,11 +43,13 @@ def test_training_leaves_torchs_generator_alone() -> None:
     assert torch.equal(torch.randn(3), expected)
 
 
-def test_offline_is_online_on_the_same_transitions(tmp_path: Path) -> None:
-    online = ar.train("four-rooms", seed=5, warmup_steps=600, steps_per_cycle=0, **SMALL)
+@pytest.mark.parametrize("landmarks", [0, 128], ids=["networks", "landmarks"])
+def test_offline_is_online_on_the_same_transitions(landmarks: int, tmp_path: Path) -> None:
+    how = SMALL | {"seed": 5, "landmarks": landmarks}
+    online = ar.train("four-rooms", warmup_steps=600, steps_per_cycle=0, **how)
     world = ar.open_world("four-rooms")
-    collector = Collector(world.make_vector(2), feature_map("auto", world.observation_space, 5), seed=5)
-    rows = collector.collect(600)
+    with opened(world, 2) as stepper:
+        rows = Collector(stepper, feature_map("auto", world.observation_space, 5), seed=5).collect(600)
     np.savez(
         tmp_path / "data.npz",
         observations=rows.observations[:, 0].long().numpy(),
@@ -55,7 +59,7 @@ def test_offline_is_online_on_the_same_transitions(tmp_path: Path) -> None:
         n_states=121,
         n_actions=5,
     )
-    offline = ar.train(tmp_path / "data.npz", seed=5, **SMALL)
+    offline = ar.train(tmp_path / "data.npz", **how)
     assert all(torch.equal(a, b) for a, b in zip(weights(online), weights(offline), strict=True))
     assert torch.equal(online.sample.weights, offline.sample.weights)
 
@@ -91,7 +95,7 @@ def test_targets_in_groups_are_targets_one_by_one(
     torch.manual_seed(0)
     F, B = Forward(6, 3, 4, 8, 2, True).double(), Backward(6, 4, 8, 2, True).double()
     m_bar = Bias(6, 6, 4, 8, 2, True).double() if bias else None
-    learner = make_learner(F, B, 1e-3, bias=m_bar)
+    learner = Learner(F, B, m_bar)
     group = random_group(3, 5, shared)
     whole = bellman_targets(learner, group, 2.0).each()
     for i, (batch, targets) in enumerate(zip(group.each(), whole, strict=True)):
@@ -118,7 +122,7 @@ def test_an_update_with_a_bias_follows_autograd(shared: bool, first_step: int) -
     torch.manual_seed(1)
     F, B, m_bar = Forward(6, 3, 4, 8, 2, True), Backward(6, 4, 8, 2, True), Bias(6, 6, 4, 8, 2, True)
     networks = nn.ModuleList([F, B, m_bar]).double()
-    learner = make_learner(F, B, 1e-3, bias=m_bar, first_step=first_step)
+    learner = Learner(F, B, m_bar, first_step)
     group = random_group(1, 5, shared)
     if shared:
         group = group._replace(first=torch.bincount(group.here[0], minlength=7)[None].double() / 5)
@@ -131,7 +135,7 @@ def test_an_update_with_a_bias_follows_autograd(shared: bool, first_step: int) -
         loss = fb_loss(f, g[batch.here], g[there], targets.F_next, targets.B, one, batch.second, own, terms)
         loss = loss + 0.7 * orthonormality_loss(g[batch.here], g[there], batch.second)
     expected = torch.autograd.grad(loss, [*networks.parameters()])
-    reported = update(learner, batch, targets, 0.7)()
+    reported = update(learner, batch, targets, 0.7, learning_rate=1e-3).losses()
     total = reported["bellman_loss"] + 0.7 * reported["orthonormality_loss"]
     assert float(total) == pytest.approx(float(loss.detach()))
     for parameter, gradient in zip(networks.parameters(), expected, strict=True):
@@ -157,11 +161,10 @@ def test_b_once_for_each_distinct_feature_is_b_for_every_row() -> None:
     )
     results = []
     for listed in (once, every):
-        learner = make_learner(copy.deepcopy(F), copy.deepcopy(B), 1e-3)
+        learner = Learner(copy.deepcopy(F), copy.deepcopy(B))
         (targets,) = bellman_targets(learner, listed, 2.0).each()
-        losses = update(learner, listed.each()[0], targets, 0.7)()
-        assert learner.gradient is not None
-        results.append([learner.gradient, *losses.values()])
+        losses = update(learner, listed.each()[0], targets, 0.7, learning_rate=1e-3).losses()
+        results.append([learner.networks.gradient, *losses.values()])
     assert results[0][0].abs().max() > 0.01
     assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(*results, strict=True))
 
@@ -173,15 +176,15 @@ def test_flat_parameters_learn_as_plain_ones(in_order: bool) -> None:
     F, B = Forward(6, 3, 4, 8, 2, True), Backward(6, 4, 8, 2, True)
     plain = [copy.deepcopy(network) for network in (F, B, F, B)]  # F, B, F target, B target
     adam = torch.optim.Adam([*plain[0].parameters(), *plain[1].parameters()], lr=1e-2)
-    learner = make_learner(F, B, 1e-2)
+    learner = Learner(F, B)
     for _ in range(20):
         group = Batch(*(f.float() if f.is_floating_point() else f for f in random_group(1, 5, shared=False)))
         if in_order:
             actions = group.actions.sort(1).values
             group = group._replace(actions=actions, counts=torch.bincount(actions[0], minlength=3)[None])
         (batch,), (targets,) = group.each(), bellman_targets(learner, group, 2.0).each()
-        update(learner, batch, targets, 0.7)
-        learner.move_targets(0.9)
+        update(learner, batch, targets, 0.7, learning_rate=1e-2)
+        learner.networks.move_targets(0.9)
 
         g, g2 = batch.g.split(5)
         with torch.no_grad():
@@ -208,6 +211,7 @@ def test_learning_rate_falls_at_the_end() -> None:
 
 
 def test_exploration_with_the_policies_being_learned() -> None:
-    for z_sampling in ("cauchy", "sphere", "mixture"):
-        agent = ar.train("four-rooms", exploration=0.2, z_sampling=z_sampling, **SMALL)
+    mixed = {"z_mixture": ZMixture(goals=0.3, sums=0.3, rewards=0.3)}
+    for how in ({"landmarks": 0, "z_mixture": ZMixture()}, {"landmarks": 0, **mixed}, {"landmarks": 128}):
+        agent = ar.train("four-rooms", exploration=0.2, **SMALL, **how)
         assert len(agent.sample.rows) > 20

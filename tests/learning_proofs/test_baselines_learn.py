@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import anyreward as ar
+from anyreward.learning.batch import Batch
 from anyreward.learning.goal_dqn import GoalBatch, goal_updates
-from anyreward.learning.update import Batch, KnownMoments, bellman_targets, make_learner, update
+from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import boltzmann
 from anyreward.model.networks import GoalInput
 from anyreward.theory import exact, goals_are_states
@@ -51,22 +52,21 @@ def test_with_b_given_f_converges_to_successor_features(orthonormal: bool, tempe
     if not orthonormal:
         table = table @ torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.5]], dtype=torch.float64)
     F, B, z = Table(S, A, d), Given(table), torch.randn(d, dtype=torch.float64)
-    known = KnownMoments()
-    known.BB = table.T @ table / S
-    learner = make_learner(F, B, 0.03, known)
+    learner = Learner(F, B)
+    learner.BB = table.T @ table / S
     assert learner.B_target is B
     batch = population(mdp, first_step=0, pairs=False)
     batch = batch._replace(z=z.expand(len(batch.actions), -1), shown_z=z.expand(len(batch.actions), -1))
     for step in range(2_500):
-        learner.optimiser.learning_rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / 2_500))
+        rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / 2_500))
         (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), temperature).each()
-        update(learner, batch, targets, orthonormality=0.0)
-        learner.move_targets(0.5)
+        update(learner, batch, targets, orthonormality=0.0, learning_rate=rate)
+        learner.networks.move_targets(0.5)
     assert torch.equal(B.table, table)
     pi = boltzmann(F.table.detach() @ z, temperature).numpy()
     features = mdp.successor_measure(pi).sum(3) @ table.numpy()  # (S, A, d) Succ(B)
     if not orthonormal:
-        features = features @ np.linalg.inv(known.BB.numpy())
+        features = features @ np.linalg.inv(learner.BB.numpy())
     assert np.abs(F.table.detach().numpy() - features).max() < 1e-5 * np.abs(features).max()
     if temperature < 1:  # the paper's best F for this B, which is greedy
         best = exact(mdp, np.full(S, 1 / S), goals_are_states(mdp), table.numpy())
@@ -89,7 +89,7 @@ def test_goal_dqn_converges_to_the_optimum(terminating: bool) -> None:
     torch.manual_seed(0)
     mdp = mdp_of(3, terminating)
     Q = QTable()
-    learner = make_learner(Q, GoalInput(S), 0.03)
+    learner = Learner(Q, GoalInput(S))
     rows = population(mdp, first_step=0, pairs=False)
     n = len(rows.actions)
     goals = torch.arange(S).repeat_interleave(n)  # every transition with every goal
@@ -97,7 +97,7 @@ def test_goal_dqn_converges_to_the_optimum(terminating: bool) -> None:
     batch = GoalBatch(
         x=rows.x.repeat(S, 1)[None],
         actions=rows.actions.repeat(S)[None],
-        counts=torch.empty(0),
+        counts=torch.empty(1, 0),
         next_x=rows.next_x.repeat(S, 1)[None],
         discount=rows.discount.repeat(S)[None],
         goals=torch.eye(S, dtype=torch.float64)[goals][None],
@@ -105,7 +105,7 @@ def test_goal_dqn_converges_to_the_optimum(terminating: bool) -> None:
     )
     for step in range(2_500):
         goal_updates(learner, batch, [0.05 * min(1.0, 10.0 ** (2 - 6 * step / 2_500))], GAMMA)
-        learner.move_targets(0.5)
+        learner.networks.move_targets(0.5)
     for g in range(S):
         r = mdp.P[:, :, g]  # E 1[s' = g]
         best = mdp.q_value(mdp.optimal_value(r), r)
@@ -129,7 +129,7 @@ def test_each_method_learns_a_small_maze(changes: dict[str, Any], least: float) 
     agent = ar.train(
         MAZE, dim=25, hidden=64, updates=updates, gamma=0.95, warmup_steps=1_000, seed=0, progress=False, **changes
     )
-    quality = agent.goal_quality(temperature=0.0).ratio
+    quality = agent.score().ratio
     assert quality.mean() > least, quality
-    if not agent.model.of_goals:  # and more than goals
+    if not agent.knowledge.method.goals_only:  # and more than goals
         assert agent.score([ar.goal(1, 1) + ar.goal(5, 5), ar.reward("x - y")]).normalised.min() > 0.95

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from anyreward import Agent, FiniteMDP, Settings, reward
-from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.learning.batch import Batch
+from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import Encoder, FeatureMap, Model, boltzmann
-from anyreward.rewards.knowledge import with_backward
+from anyreward.rewards.knowledge import Knowledge, with_backward
 
 S, A, GAMMA, TEMPERATURE = 4, 2, 0.8, 3.0
 D = S * A
@@ -80,15 +81,15 @@ def whole_population(mdp: FiniteMDP) -> Batch:
 def learn(mdp: FiniteMDP, z_of: Callable[[TabularB], Tensor], steps: int = 6_000) -> tuple[TabularF, TabularB]:
     torch.manual_seed(0)
     F, B = TabularF(), TabularB()
-    learner = make_learner(F, B, 0.03)
+    learner = Learner(F, B)
     population = whole_population(mdp)
     for step in range(steps):
         z = z_of(B).detach().expand(len(population.actions), -1)
         batch = population._replace(z=z, shown_z=z)
-        learner.optimiser.learning_rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps))
+        rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps))
         (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), TEMPERATURE).each()
-        update(learner, batch, targets, orthonormality=1.0)
-        learner.move_targets(0.5)
+        update(learner, batch, targets, orthonormality=1.0, learning_rate=rate)
+        learner.networks.move_targets(0.5)
     return F, B
 
 
@@ -119,11 +120,11 @@ def test_q_from_ask_is_the_exact_q() -> None:
 
     F, B = learn(mdp, z_R)
     spaces = gym.spaces.Discrete(S), gym.spaces.Discrete(A)
-    features = FeatureMap("observation", spaces[0], A, include_action=True)
-    representation = Model(Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B, A)
+    phi = FeatureMap("observation", spaces[0], A, include_action=True)
+    model = Model(phi, Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)], dtype=torch.float32)
-    sample = with_backward(representation, rows, torch.full((S * A,), 1 / (S * A), dtype=torch.float64))
-    agent = Agent(representation, features, sample, Settings(dim=D, gamma=GAMMA))
+    sample = with_backward(model, rows, torch.full((S * A,), 1 / (S * A), dtype=torch.float64))
+    agent = Agent(Knowledge(model, Settings(dim=D, gamma=GAMMA), sample))
 
     policy = agent.ask(reward(lambda g: r[g[:, 0].astype(int), g[:, 1].astype(int)]))
     pi = policy_of(F, z_R(B).detach())

@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anyreward as ar
+from anyreward.acting.exact import reward_table
+from anyreward.experiments.all_rewards import suite
 from anyreward.learning import tables
 from anyreward.learning.replay import Transitions
-from anyreward.learning.tables import Model, learn_tables
+from anyreward.learning.tables import learn_tables
+from anyreward.learning.transition_model import TransitionModel, behaviours, neighbour_model
 from anyreward.model.encoding import Encoder
 from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward
 from anyreward.theory.finite_mdp import FiniteMDP
@@ -87,7 +90,7 @@ def test_heads_are_exact_in_float64() -> None:
     mdp = random_mdp(5)
     data = every_transition(mdp)
     F, _ = learned(data, mdp.states, mdp.actions)
-    model = Model(F.following, F.share.double() / GAMMA, F.seen)
+    model = TransitionModel(F.following, F.share.double() / GAMMA, F.seen)
     pi = torch.full((mdp.states, mdp.actions), 1 / mdp.actions, dtype=torch.float64)
     V = tables.successor_features(model, pi, torch.eye(mdp.states, dtype=torch.float64), GAMMA)
     P = mdp.transition_matrix(pi.numpy())
@@ -98,7 +101,7 @@ def test_states_in_their_turn_give_the_same_as_a_linear_solve(monkeypatch: pytes
     for seed in range(3):
         mdp = random_mdp(seed, states=9, ends=True)
         F, _ = learned(every_transition(mdp), mdp.states, mdp.actions)
-        model = Model(F.following, F.share.double() / GAMMA, F.seen)
+        model = TransitionModel(F.following, F.share.double() / GAMMA, F.seen)
         pi = torch.softmax(torch.randn(9, 3, generator=torch.Generator().manual_seed(seed)), 1).double()
         paid = torch.eye(9, dtype=torch.float64)
         dense = tables.successor_features(model, pi, paid, GAMMA)
@@ -154,7 +157,7 @@ def test_the_way_to_a_landmark_is_discounted_exactly() -> None:
     mdp = random_mdp(4, states=9)
     data = every_transition(mdp)
     F, _ = learned(data, mdp.states, mdp.actions, landmarks=2)
-    model = Model(F.following, F.share.double() / GAMMA, F.seen)
+    model = TransitionModel(F.following, F.share.double() / GAMMA, F.seen)
     for k, goal in enumerate(F.landmarks.tolist()):
         pi = tables.goal_policies(model, torch.eye(9)[:, None, [goal]], GAMMA)[0]
         P = mdp.transition_matrix(pi.numpy())
@@ -190,7 +193,7 @@ def test_what_is_on_the_two_sides_of_a_wall_is_told_apart() -> None:
     nothing = torch.zeros(20_000, dtype=torch.bool)
     data = Transitions(columns[0], torch.from_numpy(action), columns[1], nothing, columns[0].clone())
     known = KnownRows(Encoder(gym.spaces.Box(0.0, 1.0, (1,), np.float32)))
-    model, _ = tables.neighbour_model(known, data, 2)
+    model, _ = neighbour_model(known, data, 2)
     beside = torch.tensor([[0.497], [0.503]])
     index, share = known.locate(beside)
     side = known.rows[index][..., 0] > 0.5
@@ -208,9 +211,9 @@ def test_random_outcomes_tell_nothing_of_walls() -> None:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.random((2_000, 2)))
     change, taken = torch.from_numpy(rng.normal(size=(2_000, 2))), torch.from_numpy(rng.integers(2, size=2_000))
-    assert not tables.behaviours(x, change, taken, 2).any()
+    assert not behaviours(x, change, taken, 2).any()
     steady = torch.tensor([[0.0, 0.1], [0.2, 0.0]], dtype=torch.float64)[taken]
-    found = tables.behaviours(x, steady, taken, 2)
+    found = behaviours(x, steady, taken, 2)
     size = steady.square().sum(1).mean().sqrt()
     np.testing.assert_allclose(found[:, 1] * size, torch.tensor([0.2, 0.0]).expand(2_000, 2), atol=1e-6)
 
@@ -244,14 +247,14 @@ def test_landmarks_are_far_from_each_other() -> None:
     assert F.landmarks[0] == 0
     assert F.landmarks[-1] == 29
     assert gaps.min() >= 7
-    steps = tables.steps_from(Model(F.following, F.share, F.seen), torch.tensor([5]))
+    steps = tables.steps_from(TransitionModel(F.following, F.share, F.seen), torch.tensor([5]))
     assert steps[[0, 5, 29]].tolist() == [5, 0, 24]
 
 
 def test_equally_good_ways_are_equally_likely() -> None:
     square = ar.finite_mdp("#####\n#   #\n#   #\n#   #\n#####", GAMMA)
     F, _ = learned(every_transition(square), square.states, square.actions)
-    model = Model(F.following, F.share.double() / GAMMA, F.seen)
+    model = TransitionModel(F.following, F.share.double() / GAMMA, F.seen)
     pi = tables.goal_policies(model, torch.eye(9)[:, None, [8]], GAMMA)[0]  # to the last corner
     assert pi[0].tolist() == [0.0, 0.5, 0.0, 0.5, 0.0]  # right or down
     assert pi[8, 4] == pytest.approx(1 / 3)  # staying, or bumping into one of two walls
@@ -285,8 +288,6 @@ def rooms() -> ar.Agent:
 
 
 def test_every_family_is_near_optimal_in_the_four_rooms(rooms: ar.Agent) -> None:
-    from anyreward.experiments.all_rewards import suite
-
     for name, scores in suite(rooms, n=40).items():
         summary = scores.summary()
         assert summary["mean"] > 0.99, name
@@ -308,7 +309,7 @@ def test_values_are_those_of_the_policy(rooms: ar.Agent) -> None:
     mdp = rooms.exact_mdp()
     for target in (ar.goal(9, 9), ar.reward("-hypot(x - 3, y - 3)"), ar.goal(9, 9) - 10 * ar.goal(5, 2)):
         policy = rooms.ask(target)
-        true = mdp.policy_value(policy.probabilities(mdp.observations), rooms.reward_table(target, mdp))
+        true = mdp.policy_value(policy.probabilities(mdp.observations), reward_table(target, rooms.knowledge, mdp))
         shown = policy.value(mdp.observations)
         assert (shown <= true + 1e-2 * np.abs(true).max()).all()
         assert np.abs(shown - true).mean() <= 0.02 * np.abs(true).max()

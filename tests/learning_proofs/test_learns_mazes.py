@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import anyreward as ar
+from anyreward.acting.exact import reward_table
 
 MAZE = """
 #######
@@ -24,7 +25,7 @@ def test_a_small_maze_is_learned_without_reward(tmp_path: Path, landmarks: int) 
     how = {"dim": 25, "hidden": 64, "updates": 2_500, "gamma": 0.95, "seed": 0, "progress": False}
     agent = ar.train(tmp_path / "two_rooms.txt", landmarks=landmarks, **how)
     assert (agent.model.landmarks is None) == (landmarks == 0)
-    quality = agent.goal_quality(temperature=0.0).ratio
+    quality = agent.score().ratio
     assert quality.mean() > 0.98
     assert quality.min() > 0.9
     # rewards of other kinds, through ask(): on the scale 0 = random, 1 = optimal
@@ -54,6 +55,6 @@ def test_b_of_state_and_action_answers_rewards_on_actions() -> None:
     stay_safe = ar.reward(lambda g: ((g[:, 0] == 0) & (g[:, 1] == 3)).astype(float))  # push up in the first cell
     score = agent.score(stay_safe)
     assert score.normalised[0] > 0.6
-    table = agent.reward_table(stay_safe, agent.exact_mdp())
+    table = reward_table(stay_safe, agent.knowledge, agent.exact_mdp())
     assert table.shape == (16, 4)
     assert np.argwhere(table).tolist() == [[0, 3]]

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from anyreward import Agent, FiniteMDP, Policy, Settings, reward
-from anyreward.learning.update import Batch, bellman_targets, make_learner, update
+from anyreward.learning.batch import Batch
+from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import Encoder, FeatureMap, Model, boltzmann
-from anyreward.rewards.knowledge import with_backward
+from anyreward.rewards.knowledge import Knowledge, with_backward
 
 S, A, GAMMA, TEMPERATURE, QUARTERS = 4, 2, 0.8, 3.0, 4
 R = np.random.default_rng(1).standard_normal((S, A))
@@ -64,21 +65,21 @@ def learned(
     torch.manual_seed(0)
     G = S * A if pairs else S
     F, B, m_bar = Table(S, A, d, scale=d**-0.5), Table(G, d), Table(S, G) if bias else None
-    learner = make_learner(F, B, 0.03, bias=m_bar, first_step=first_step)
+    learner = Learner(F, B, m_bar, first_step)
     batch, r = population(mdp, first_step, pairs), torch.from_numpy(R.flatten() if pairs else R[:, 0])
     for step in range(steps):
         z = (r @ B.table.detach() / G).expand(len(batch.actions), -1)
         batch = batch._replace(z=z, shown_z=z)
-        learner.optimiser.learning_rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps))
+        rate = 0.03 * min(1.0, 10.0 ** (2 - 6 * step / steps))
         (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), TEMPERATURE).each()
-        update(learner, batch, targets, orthonormality=1.0)
-        learner.move_targets(0.5)
+        update(learner, batch, targets, orthonormality=1.0, learning_rate=rate)
+        learner.networks.move_targets(0.5)
     states, both = gym.spaces.Discrete(S), gym.spaces.Tuple([gym.spaces.Discrete(S), gym.spaces.Discrete(A)])
-    features = FeatureMap("observation", states, A, include_action=pairs)
-    representation = Model(Encoder(states), Encoder(both if pairs else states), F, B, A, m_bar)
+    phi = FeatureMap("observation", states, A, include_action=pairs)
+    model = Model(phi, Encoder(states), Encoder(both if pairs else states), F, B, m_bar)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)] if pairs else [[s] for s in range(S)]).float()
-    sample = with_backward(representation, rows, torch.full((G,), 1 / G, dtype=torch.float64))
-    agent = Agent(representation, features, sample, Settings(dim=d, gamma=GAMMA, first_step=first_step, bias=bias))
+    sample = with_backward(model, rows, torch.full((G,), 1 / G, dtype=torch.float64))
+    agent = Agent(Knowledge(model, Settings(dim=d, gamma=GAMMA, first_step=first_step, bias=bias), sample))
     return agent.ask(reward(lambda g: R[g[:, 0].astype(int), g[:, 1].astype(int) if pairs else 0]))
 
 

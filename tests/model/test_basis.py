@@ -92,13 +92,13 @@ def test_places_on_a_map_stand_for_categories() -> None:
     basis.fit(g, g, random())
     raw = basis.raw(torch.arange(36)[:, None])
     assert torch.allclose(raw.sum(1), torch.ones(36))
-    nearest = torch.cdist(basis.places, basis.centres).argmin(1)
+    nearest = torch.cdist(basis.coordinates, basis.centres).argmin(1)
     assert torch.equal(raw.argmax(1), nearest)
-    with pytest.raises(UserError, match="categories without any"):
+    with pytest.raises(UserError, match="categories without coordinates"):
         Basis("fourier", Encoder(gym.spaces.Discrete(36)), 4)
     both = Encoder(gym.spaces.Tuple([gym.spaces.Discrete(36), gym.spaces.Discrete(5)]))
     for kind in ("rbf", "laplacian"):  # they would not see the action
-        with pytest.raises(UserError, match=r"here are several .* Use basis='state'"):
+        with pytest.raises(UserError, match=r"the features have 2 .* Use basis='state'"):
             Basis(kind, both, 4, places)
     binary = Encoder(gym.spaces.MultiBinary(6), normalise=False)  # categories that are numbers too
     g = torch.randint(2, (500, 6), generator=random()).float()

@@ -9,7 +9,7 @@ import torch
 from anyreward import UserError
 from anyreward.learning.update import bias_gradient
 from anyreward.model import boltzmann, expected_forward, fb_loss, orthonormality_loss
-from anyreward.model.losses import BiasTerms, fb_gradients, moments
+from anyreward.model.losses import BiasTerms, fb_gradients, given_gradient
 
 F = torch.tensor([[1.0, 2.0], [0.0, -1.0]])
 B = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
@@ -160,12 +160,46 @@ def test_gradients_in_closed_form_are_autograds(features: str, by_pairs: bool, s
     loss = loss + 0.7 * orthonormality_loss(g[here], g[there])
     expected = torch.autograd.grad(loss, leaves)
     f, g, fn, gt = f.detach(), g.detach(), discount[:, None] * fn, gt[m - k :]
-    average = moments(f, g[m - k :], second, fn, gt)
-    for given in (None, average):  # the minibatches' own moments, as averages, change nothing
-        *found, doffset = fb_gradients(f, g, here, first, second, fn, gt, 0.7, given, own, offset)
-        if offset is not None:
-            found.append(bias_gradient(m_bar.detach(), doffset, here, own))
-        assert all(torch.allclose(a, e, rtol=1e-10, atol=1e-10) for a, e in zip(found, expected, strict=True))
+    *found, doffset = fb_gradients(f, g, here, first, second, fn, gt, 0.7, own, offset)
+    if offset is not None:
+        found.append(bias_gradient(m_bar.detach(), doffset, here, own))
+    assert all(torch.allclose(a, e, rtol=1e-10, atol=1e-10) for a, e in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("b", "d"), [(1, 3), (2, 3), (3, 1)], ids=["one row", "by pairs", "by moments"])
+def test_the_gradient_is_unbiased(b: int, d: int) -> None:
+    """Averaged over all two minibatches that may be drawn: the gradient of the losses on the population."""
+    torch.manual_seed(0)
+    n = 3 if b == 3 else 4
+    f, g, fn, gt = (torch.randn(n, d, dtype=torch.float64) for _ in range(4))
+    one, share = torch.ones(n, dtype=torch.float64), torch.full((b,), 1 / b, dtype=torch.float64)
+    leaves = [f.clone().requires_grad_(), g.clone().requires_grad_()]
+    loss = fb_loss(*leaves, leaves[1], fn, gt, one) + 0.7 * orthonormality_loss(leaves[1], leaves[1])
+    expected = torch.autograd.grad(loss, leaves)
+    dF, dB = torch.zeros_like(f), torch.zeros_like(g)
+    minibatches = [torch.tensor(rows) for rows in itertools.product(range(n), repeat=b)]
+    for i, j in itertools.product(minibatches, repeat=2):
+        both = torch.cat([i, j])
+        found = fb_gradients(f[i], g[both], torch.arange(b), share, share, fn[i], gt[j], 0.7)
+        dF.index_add_(0, i, found[0], alpha=1 / len(minibatches) ** 2)
+        dB.index_add_(0, both, found[1], alpha=1 / len(minibatches) ** 2)
+    assert torch.allclose(dF, expected[0], rtol=1e-10, atol=1e-12)
+    assert torch.allclose(dB, expected[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("from_t_1", [False, True])
+def test_the_gradient_for_a_given_b_is_autograds_with_all_data_as_second_minibatch(from_t_1: bool) -> None:
+    torch.manual_seed(5)
+    b, n, d = 6, 40, 3
+    f, fn = (torch.randn(b, d, dtype=torch.float64) for _ in range(2))
+    everything, here = torch.randn(n, d, dtype=torch.float64), torch.randint(n, (b,))
+    discount = torch.rand(b, dtype=torch.float64)
+    own = discount if from_t_1 else None
+    loss = fb_loss(f.requires_grad_(), everything[here], everything, fn, everything, discount, here=own)
+    (expected,) = torch.autograd.grad(loss, f)
+    BB = everything.T @ everything / n
+    found = given_gradient(f.detach(), everything[here], discount[:, None] * fn, BB, own)
+    assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_bias_and_weights_in_the_loss_by_hand() -> None:
@@ -176,13 +210,3 @@ def test_bias_and_weights_in_the_loss_by_hand() -> None:
     assert fb_loss(F, B, other, F_next, target, half, bias=bias).item() == residual**2 / 2 - (2 * 3 + 0.5)
     assert fb_loss(F, B, other, F_next, target, half, here=half, bias=bias).item() == residual**2 / 2 - 0.5 * 6.5
     assert fb_loss(F, B, other, F_next, target, half, here=half).item() == (10 - 38.5) ** 2 / 2 - 3
-
-
-def test_moments_are_weighted_means_of_products() -> None:
-    torch.manual_seed(4)
-    f, fn, g, gt = (torch.randn(n, 2, dtype=torch.float64) for n in (4, 4, 3, 3))
-    w = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)
-    found = moments(f, g, w, fn, gt)
-    pairs = [(g, g, w), (gt, g, w), (f, f, torch.full((4,), 0.25).double()), (fn, f, torch.full((4,), 0.25).double())]
-    for moment, (left, right, share) in zip(found, pairs, strict=True):
-        assert torch.allclose(moment, torch.einsum("n,ni,nj->ij", share, left, right), rtol=1e-12)

@@ -1,18 +1,18 @@
-"""The chain rule as we write it out against autograd, in float64."""
+"""The networks in float64: actions taken against all actions, gradients of an update against plain autograd."""
 
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 import torch
-from anyreward.model.derivatives import backward_all, forward_taken
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from anyreward.learning.update import make_learner
-from anyreward.model import Backward, Encoder, Forward
+from anyreward.learning.batch import Batch
+from anyreward.learning.update import Learner, bellman_targets, update
+from anyreward.model import Backward, Encoder, Forward, expected_forward, fb_loss, orthonormality_loss
 from anyreward.model.latent import preprocess_z
 from anyreward.model.networks import input_layer
 
@@ -49,8 +49,8 @@ def randomised(network: Network) -> Network:
     return network.double()
 
 
-def networks(layer_norm: bool) -> tuple[Forward, Backward]:
-    F, B = Forward(WIDTH, A, D, HIDDEN, 3, layer_norm), Backward(WIDTH, D, HIDDEN, 3, layer_norm)
+def networks(layer_norm: bool, **shape: Any) -> tuple[Forward, Backward]:
+    F, B = Forward(WIDTH, A, D, HIDDEN, 3, layer_norm, **shape), Backward(WIDTH, D, HIDDEN, 3, layer_norm)
     return randomised(F), randomised(B)
 
 
@@ -66,90 +66,160 @@ class CustomF(nn.Module):
         return torch.einsum("bw,wad->bad", x, self.table).tanh() * self.scale(z)[:, None]
 
 
-def assert_gradients(network: nn.Module, value: Tensor, expected: Tensor, weight: Tensor, plain: nn.Module) -> None:
-    """The value is as expected, and the gradients of ``network`` are those that autograd finds for ``plain``."""
-    assert torch.allclose(value, expected, rtol=1e-10, atol=1e-10)
-    gradients = torch.autograd.grad((weight * expected).sum(), list(plain.parameters()))
-    for parameter, gradient in zip(network.parameters(), gradients, strict=True):
-        assert parameter.grad is not None
-        assert torch.allclose(parameter.grad, gradient, rtol=1e-10, atol=1e-10)
+class AnyF(nn.Module):
+    """F of ours on dense rows as one would first write it: the deep and the wide network on every action's inputs."""
+
+    def __init__(self, F: Forward) -> None:
+        super().__init__()
+        self.parts, self.action_input = nn.ModuleList(copy.deepcopy(F.parts)), F.action_input
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        if not self.action_input:
+            whole = torch.cat([x, z], dim=1)
+            return sum(part(whole) for part in self.parts).view(len(x), A, D)
+        blocks = torch.eye(A, dtype=x.dtype)[:, None, :, None] * x[None, :, None]  # (A, n, A, WIDTH)
+        inputs = torch.cat([blocks.flatten(2), z.expand(A, -1, -1)], dim=2)
+        return sum(part(inputs) for part in self.parts).transpose(0, 1)
+
+
+def gradients_of(network: nn.Module) -> list[Tensor]:
+    """Its parameters' gradients, of which none is missing."""
+    found = [parameter.grad for parameter in network.parameters()]
+    assert all(gradient is not None for gradient in found)
+    return found  # type: ignore[return-value]
+
+
+def assert_close(found: list[Tensor], expected: tuple[Tensor, ...] | list[Tensor]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 KINDS = pytest.mark.parametrize("kind", ["numbers", "one column", "two columns"])
 LAYER_NORM = pytest.mark.parametrize("layer_norm", [False, True])
+SHAPES = pytest.mark.parametrize(
+    "shape",
+    [{}, {"wide": 2}, {"action_input": True}, {"action_input": True, "wide": 2}],
+    ids=["deep", "deep and wide", "action as input", "action as input, deep and wide"],
+)
+
+
+def actions_of(counts: list[int], in_order: bool) -> Tensor:
+    actions = torch.arange(A).repeat_interleave(torch.tensor(counts))
+    return actions if in_order else actions[torch.randperm(N)]
 
 
 @KINDS
 @LAYER_NORM
+@SHAPES
 @pytest.mark.parametrize("in_order", [True, False])
-def test_forward_is_as_autograd_has_it(kind: str, layer_norm: bool, in_order: bool) -> None:
+def test_taken_is_the_gather_of_all_actions(kind: str, layer_norm: bool, shape: dict[str, Any], in_order: bool) -> None:
+    """The value, and the gradients that autograd finds; without counts, actions may come in any order."""
     torch.manual_seed(0)
-    F, B = networks(layer_norm)
-    plain = copy.deepcopy(F)
-    learner = make_learner(F, B, 1e-3)
-    for counts in COUNTS:  # the second time, nothing of the first may be left
+    F, _ = networks(layer_norm, **shape)
+    plain = AnyF(F)
+    for counts in COUNTS:
         x, z, weight = rows(kind), torch.randn(N, D).double(), torch.randn(N, D).double()
-        actions = torch.arange(A).repeat_interleave(torch.tensor(counts))
-        if not in_order:
-            actions = actions[torch.randperm(N)]
-        value, pull_back = learner.run_F(x.given, z, actions, counts if in_order else [])
-        pull_back(weight)
-        every = plain.net(torch.cat([x.dense, z], dim=1)).view(N, A, D)
-        assert_gradients(F, value, every[torch.arange(N), actions], weight, plain)
-        untaken = F.net[-1].weight.grad.view(A, D, HIDDEN)[torch.tensor(counts) == 0]  # type: ignore[union-attr]
-        assert not untaken.any()
+        actions = actions_of(counts, in_order)
+        value = F.taken(x.given, z, actions, counts if in_order else [])
+        every = F(x.given, z)
+        assert every.shape == (N, A, D)
+        assert torch.allclose(value, every[torch.arange(N), actions], rtol=1e-10, atol=1e-10)
+        expected = plain(x.dense, z)[torch.arange(N), actions]
+        assert torch.allclose(value, expected, rtol=1e-10, atol=1e-10)
+        found = torch.autograd.grad((weight * value).sum(), list(F.parameters()))
+        assert_close(list(found), torch.autograd.grad((weight * expected).sum(), list(plain.parameters())))
+
+
+def minibatch(kind: str, counts: list[int], in_order: bool, shared: bool) -> tuple[Batch, Batch]:
+    """A minibatch as our networks take it, and the same with dense rows; features are shared rows, or all different."""
+    x, next_x, g = rows(kind), rows(kind), rows(kind)
+    m = N if shared else N // 2  # rows of each minibatch: the gradients by moments, and by pairs
+    share = torch.rand(m).double() if shared else torch.ones(m, dtype=torch.float64)
+    here = torch.randint(m, (N,))
+    batch = Batch(
+        x=x.given,
+        actions=actions_of(counts, in_order),
+        counts=torch.tensor(counts if in_order else [], dtype=torch.int64),
+        next_x=next_x.given,
+        discount=torch.where(torch.rand(N) < 0.2, 0.0, 0.9).double(),
+        z=torch.randn(N, D).double(),
+        shown_z=torch.randn(N, D).double(),
+        g=g.given,
+        here=here,
+        first=torch.bincount(here, minlength=m).double() / N,
+        second=share / share.sum(),
+    )
+    return batch, batch._replace(x=x.dense, next_x=next_x.dense, g=g.dense)
+
+
+def assert_step_follows_autograd(
+    learner: Learner, plain_F: nn.Module, plain_B: nn.Module, batch: Batch, dense: Batch
+) -> None:
+    """The gradient of an update is that of autograd for the losses of plain networks on dense rows."""
+    (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), 2.0).each()
+    k, one = len(dense.second), torch.ones(N, dtype=torch.float64)
+    with torch.no_grad():
+        F_next = dense.discount[:, None] * expected_forward(plain_F(dense.next_x, dense.shown_z), dense.z, 2.0)
+        B_target = plain_B(dense.g)[len(dense.g) - k :]
+    f, g = plain_F(dense.x, dense.shown_z)[torch.arange(N), dense.actions], plain_B(dense.g)
+    here, other = g[dense.here], g[len(g) - k :]
+    loss = fb_loss(f, here, other, F_next, B_target, one, dense.second)
+    loss = loss + 0.7 * orthonormality_loss(here, other, dense.second)
+    expected = torch.autograd.grad(loss, [*plain_F.parameters(), *plain_B.parameters()])
+    report = update(learner, batch, targets, 0.7, learning_rate=0.0).losses()
+    total = report["bellman_loss"] + 0.7 * report["orthonormality_loss"]
+    assert float(total) == pytest.approx(float(loss.detach()), rel=1e-10)
+    assert_close([*gradients_of(learner.F), *gradients_of(learner.B)], expected)
 
 
 @KINDS
 @LAYER_NORM
-def test_backward_is_as_autograd_has_it(kind: str, layer_norm: bool) -> None:
-    torch.manual_seed(1)
-    F, B = networks(layer_norm)
-    plain = copy.deepcopy(B)
-    learner = make_learner(F, B, 1e-3)
-    for _ in range(2):
-        g, weight = rows(kind), torch.randn(N, D).double()
-        value, pull_back = learner.run_B(g.given)
-        pull_back(weight)
-        assert_gradients(B, value, plain.net(g.dense), weight, plain)
+@SHAPES
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_gradients_of_an_update_are_as_autograd_has_them(
+    kind: str, layer_norm: bool, shape: dict[str, Any], in_order: bool, shared: bool
+) -> None:
+    """The closed form enters at the outputs; with respect to all parameters it is the gradient of the losses."""
+    torch.manual_seed(0)
+    F, B = networks(layer_norm, **shape)
+    plain_F, plain_B = AnyF(F), copy.deepcopy(B.net)
+    learner = Learner(F, B)
+    for counts in COUNTS:  # the second time, nothing of the first may be left
+        batch, dense = minibatch(kind, counts, in_order, shared)
+        assert_step_follows_autograd(learner, plain_F, plain_B, batch, dense)
+        if not F.action_input:
+            untaken = torch.tensor(counts) == 0
+            for part in F.parts:
+                assert not part[-1].weight.grad.view(A, D, -1)[untaken].any()  # type: ignore[union-attr,operator]
 
 
 @pytest.mark.parametrize("counts", [*COUNTS, []])
-def test_any_other_module_goes_through_autograd(counts: list[int]) -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_any_other_module_learns_too(counts: list[int], shared: bool) -> None:
     torch.manual_seed(2)
     F, B = randomised(CustomF()), randomised(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, D)))
     plain_F, plain_B = copy.deepcopy(F), copy.deepcopy(B)
-    learner = make_learner(F, B, 1e-3)
-    actions = torch.arange(A).repeat_interleave(torch.tensor(counts or COUNTS[0]))
+    learner = Learner(F, B)
     for _ in range(2):
-        x, z, weight = rows("numbers").given, torch.randn(N, D).double(), torch.randn(N, D).double()
-        value, pull_back = learner.run_F(x, z, actions, counts)
-        pull_back(weight)
-        assert_gradients(F, value, plain_F(x, z)[torch.arange(N), actions], weight, plain_F)
-        value, pull_back = learner.run_B(x)
-        pull_back(weight)
-        assert_gradients(B, value, plain_B(x), weight, plain_B)
+        batch, dense = minibatch("numbers", counts or COUNTS[0], bool(counts), shared)
+        assert_step_follows_autograd(learner, plain_F, plain_B, batch, dense)
 
 
 def test_gradients_lie_where_the_optimiser_reads_them() -> None:
     torch.manual_seed(3)
     F, B = networks(True)
-    learner = make_learner(F, B, 1e-3)
-    x, z, ones = rows("two columns").given, torch.randn(N, D).double(), torch.ones(N, D).double()
-    actions = torch.arange(A).repeat_interleave(torch.tensor(COUNTS[0]))
-    learner.run_F(x, z, actions, COUNTS[0])[1](ones)
-    learner.run_B(x)[1](ones)
-    parts = [p.grad.T if p.ndim == 2 else p.grad for p in (*F.parameters(), *B.parameters())]  # type: ignore[union-attr]
-    assert learner.gradient is not None
-    assert torch.equal(learner.gradient, torch.cat([part.reshape(-1) for part in parts]))
-    assert learner.gradient.count_nonzero() > len(learner.flat) / 2
-
-
-def test_networks_without_gradients_to_set_are_refused() -> None:
-    F, B = networks(False)
-    for make in (lambda: forward_taken(F), lambda: backward_all(B)):
-        with pytest.raises(ValueError, match="make a Learner first"):
-            make()
+    learner = Learner(F, B)
+    batch, _ = minibatch("two columns", COUNTS[0], in_order=True, shared=True)
+    (targets,) = bellman_targets(learner, Batch(*(field[None] for field in batch)), 2.0).each()
+    update(learner, batch, targets, 0.7, learning_rate=1e-3)
+    parts = [gradient.T if gradient.ndim == 2 else gradient for gradient in (*gradients_of(F), *gradients_of(B))]
+    gradient = learner.networks.gradient
+    assert gradient is learner.networks.optimiser.gradient
+    assert torch.equal(gradient, torch.cat([part.reshape(-1) for part in parts]))
+    assert gradient.count_nonzero() > len(learner.networks.flat) / 2
+    lies = gradient.untyped_storage().data_ptr()
+    assert all(part.untyped_storage().data_ptr() == lies for part in parts)
 
 
 @pytest.mark.parametrize("kind", ["one column", "two columns"])

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.rewards.inference import infer, reward_values
+from anyreward.rewards.inference import infer
 
 
 def z_of(agent: ar.Agent, target: ar.Reward) -> torch.Tensor:
-    return infer(target, agent.sample, agent.model.phi, agent.model).z
+    return infer(target, agent.knowledge).z
 
 
 def test_algebra_prints_as_written() -> None:
@@ -45,7 +45,7 @@ def test_a_goal_is_an_indicator_however_it_is_given(agent: ar.Agent) -> None:
     first = z_of(agent, ways[0])
     for way in ways[1:]:
         assert torch.allclose(z_of(agent, way), first)
-    values = reward_values(ways[0], agent.sample.rows, agent.model.phi, agent.model, agent.sample)
+    values = ways[0].values(agent.knowledge, agent.sample.rows)
     assert values.sum() == 1
     assert values[agent.sample.rows[:, 0] == cell].tolist() == [1.0]
 

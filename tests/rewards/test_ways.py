@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import anyreward as ar
 from anyreward.rewards.inference import infer
 from anyreward.rewards.knowledge import FeatureSample
-from anyreward.rewards.regression import mean_z, moments, regression_z, whitening
+from anyreward.rewards.regression import mean_z, regression_z, statistics, whitening
 from tests.exact import TableEnv, counts, exact_agent, garnet
 
 R = np.array([0.3, -1.0, 0.0, 2.0, 0.5, -0.2])
@@ -77,7 +77,7 @@ def test_an_environment_is_a_black_box() -> None:
     mdp = garnet()
     agent, env = exact_agent(mdp), TableEnv(garnet(), R, noise=0.3)
     target = agent.sample_rewards(env, budget=4_000, seed=1, progress=False)
-    found = infer(target, agent.sample, agent.model.phi, agent.model)
+    found = infer(target, agent.knowledge)
     assert found.samples == 4_000
     assert found.error < 0.05 * float(found.z.norm())
     assert float((found.z - explored(env)).norm()) < 4 * found.error
@@ -122,7 +122,7 @@ def test_z_is_saved_with_the_name_of_its_agent(tmp_path: Path) -> None:
         ar.from_z(tmp_path / "broken.json")
     with pytest.raises(ar.UserError, match=r"no nowhere\.json"):
         ar.from_z(tmp_path / "nowhere.json")
-    with pytest.raises(ar.UserError, match="d is 6"):
+    with pytest.raises(ar.UserError, match="4 numbers; a z of this agent has 6"):
         agent.ask(ar.from_z(np.ones(4)))
 
 
@@ -136,7 +136,7 @@ def test_another_distribution_gives_the_same_z(seed: int, linear: bool) -> None:
     white = whitening(B.T @ B / 200)
     r = B @ torch.from_numpy(rng.standard_normal(5)) if linear else torch.from_numpy(rng.standard_normal(200))
     rows = rng.choice(200, size=150) if linear else np.arange(200)
-    estimate = regression_z(moments(B[rows], r[rows]), white)
+    estimate = regression_z(statistics(B[rows], r[rows]), white)
     assert estimate.z.numpy() == pytest.approx((r @ B / 200).numpy(), rel=1e-6, abs=1e-7)
     assert estimate.ridge == 0
 
@@ -147,7 +147,7 @@ def test_regression_is_the_papers_formula() -> None:
     r = torch.from_numpy(rng.standard_normal(300))
     cov_rho, cov_test = B.T @ B / 300, T.T @ T / 300
     expected = cov_rho @ torch.linalg.solve(cov_test, T.T @ r / 300)
-    assert torch.allclose(regression_z(moments(T, r), whitening(cov_rho)).z, expected)
+    assert torch.allclose(regression_z(statistics(T, r), whitening(cov_rho)).z, expected)
 
 
 def test_standard_errors_are_those_of_many_repetitions() -> None:
@@ -158,7 +158,7 @@ def test_standard_errors_are_those_of_many_repetitions() -> None:
         zs, errors = [], []
         for _ in range(300):
             rows = rng.choice(4_000, size=200)
-            estimate = way(moments(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))), white)
+            estimate = way(statistics(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))), white)
             zs.append(estimate.z)
             errors.append(estimate.error)
         spread = float(torch.stack(zs).var(0).sum().sqrt())
@@ -181,7 +181,7 @@ def test_a_ridge_beats_none_where_samples_are_few_and_noisy() -> None:
     truth, errors = B.T @ (B @ w) / 5_000, []
     for _ in range(20):
         rows = rng.choice(5_000, size=35)
-        m = moments(B[rows], B[rows] @ w + torch.from_numpy(5 * rng.standard_normal(35)))
+        m = statistics(B[rows], B[rows] @ w + torch.from_numpy(5 * rng.standard_normal(35)))
         without = white.back @ torch.linalg.solve(white.into @ m.BB @ white.into.T, white.into @ m.rB)
         errors.append([float((z - truth).norm()) for z in (regression_z(m, white).z, without)])
     ridged, plain = np.median(errors, axis=0)
@@ -298,11 +298,15 @@ def test_goals_among_numbers_and_observations_of_goal_worlds() -> None:
 
 def test_a_point_among_numbers_pays_nowhere() -> None:
     agent = ar.train("continuous-maze", landmarks=0, dim=6, hidden=8, updates=40, environments=2, progress=False)
-    policy = agent.ask(ar.goal(0.25, 0.5))
-    for count in (lambda: agent.play(policy, ar.goal(0.25, 0.5)), lambda: agent.finetune(policy, progress=False)):
+    point = ar.goal(0.25, 0.5)
+    policy, world = agent.ask(point), agent.world()
+    for count in (
+        lambda: ar.evaluate(policy, world, episodes=20, reward=point),
+        lambda: agent.finetune(policy, progress=False),
+    ):
         with pytest.raises(ar.UserError, match="a single point among numbers"):
             count()
-    near = agent.play(policy, ar.reward("hypot(x - 0.25, y - 0.5) < 0.3"), episodes=3)
+    near = ar.evaluate(policy, world, episodes=3, reward=ar.reward("hypot(x - 0.25, y - 0.5) < 0.3"))
     assert near.totals.shape == (3,)
     assert (near.totals == np.round(near.totals)).all()
     for bad in (np.array([np.nan, 0.5], dtype=np.float32),):
@@ -310,7 +314,7 @@ def test_a_point_among_numbers_pays_nowhere() -> None:
             agent.ask(ar.goal(state=bad))
     with pytest.raises(ar.UserError, match="not finite"), np.errstate(over="ignore"):
         agent.ask(ar.goal(1e300, 0))
-    with pytest.warns(UserWarning, match="2 of 3 rows lie where training never was"):
+    with pytest.warns(UserWarning, match="2 of 3 rows lie outside the training data"):
         agent.ask(ar.demonstration(np.array([[0.5, 0.5], [4, 4], [5, 5]], dtype=np.float32)))
 
 
@@ -325,7 +329,7 @@ def test_a_loaded_agent_still_knows_its_world(tmp_path: Path) -> None:
     """Whose observations are bounded here and unbounded there."""
     agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
     again = ar.load(agent.save(tmp_path / "run"))
-    assert again.features.observation_space == agent.model.phi.observation_space
+    assert again.model.phi.observation_space == agent.model.phi.observation_space
     assert str(again.sample_rewards("CartPole-v1", budget=20, progress=False)) == "20 samples"
 
 
@@ -346,7 +350,7 @@ def test_a_small_model_learns_from_few_samples() -> None:
         model.predict(x[:, :1])
 
 
-def test_moot_rewards_are_pointed_out(agent: ar.Agent) -> None:
+def test_constant_rewards_are_pointed_out(agent: ar.Agent) -> None:
     with pytest.warns(UserWarning, match="is 3 everywhere"):
         agent.ask(ar.reward("3"))
     lake = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
@@ -395,7 +399,7 @@ def test_asking_again_costs_a_matrix_vector_product() -> None:
     weights = torch.full((n,), 1 / n, dtype=torch.float64)
     B = base.model.backward_map(rows[:100]).double().repeat(n // 100, 1)
     sample = FeatureSample(rows, weights, B, B.T @ B / n)
-    agent = replace(base, sample=sample)
+    agent = replace(base, knowledge=replace(base.knowledge, sample=sample))
     seconds = []
     for i in range(12):
         target = ar.reward(lambda g, i=i: np.exp(-((g[:, 0] - 0.1 * i) ** 2 + (g[:, 1] - 0.3) ** 2) / 0.02))

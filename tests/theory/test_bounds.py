@@ -435,9 +435,9 @@ def test_four_rooms_need_neighbours_alone() -> None:
         (np.zeros((2, 2)), r"shape \(2, 2\); expected \(3, 3\)"),
         (np.ones((3, 3)), "zero from a goal to itself"),
         (np.zeros((3, 3)), "positive otherwise"),
-        (np.array([[0.0, 1, 1], [2, 0, 1], [1, 1, 0]]), "the same both ways"),
-        (np.array([[0.0, 1, 3], [1, 0, 1], [3, 1, 0]]), "no longer than the way through a third goal"),
-        (np.full((3, 3), np.nan), "no metric"),
+        (np.array([[0.0, 1, 1], [2, 0, 1], [1, 1, 0]]), "symmetric"),
+        (np.array([[0.0, 1, 3], [1, 0, 1], [3, 1, 0]]), "triangle inequality"),
+        (np.full((3, 3), np.nan), "not a metric"),
     ],
 )
 def test_what_is_no_metric(distance: Array, message: str) -> None:

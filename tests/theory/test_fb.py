@@ -119,7 +119,7 @@ def test_two_states_by_hand() -> None:
     assert fb.model_density(z) == pytest.approx(M / QUARTERS)
     assert fb.q(z, r) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
     assert fb.preferences(z) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
-    assert fb.baseline(z, r).tolist() == [0, 0]
+    assert fb.state_value(z, r).tolist() == [0, 0]
     assert (fb.goals, fb.dimension) == (2, 2)
 
 
@@ -130,7 +130,7 @@ def test_two_states_by_hand_from_the_next_step_on() -> None:
     M = np.array([[[0.5, 0.5], [0.0, 1.0]], [[0.0, 1.0], [0.5, 0.5]]])
     assert fb.forward(z) == pytest.approx(M / QUARTERS)
     assert fb.true_measure(z) == pytest.approx(M)
-    assert fb.baseline(z, r).tolist() == [0, 1]
+    assert fb.state_value(z, r).tolist() == [0, 1]
     assert fb.q(z, r) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
 
 
@@ -267,7 +267,7 @@ def test_a_bias_takes_what_does_not_depend_on_the_action(world: World) -> None:
         assert close(extended.q(z, r), fb.q(z, r))
         assert close(extended.forward(z).sum(1), np.zeros((mdp.states, fb.dimension)), 1e-8)  # advantages alone
         value = np.array([sum(extended.bias(z)[s] * r * world.rho) for s in range(mdp.states)])
-        assert close(extended.baseline(z, r), value)
+        assert close(extended.state_value(z, r), value)
         assert close(extended.q(z, r), extended.forward(z) @ fb.z_of(r) + value[:, None])
         ranks = [np.linalg.matrix_rank((one.forward(z) @ one.B.T).reshape(-1, fb.goals)) for one in (extended, fb)]
         assert ranks[0] <= ranks[1]
@@ -290,13 +290,13 @@ def test_a_second_bias_adds_to_the_first() -> None:
     assert with_bias(shifted).q(z, r) == pytest.approx(fb.q(z, r))
 
 
-def test_the_baseline_holds_the_present_reward_and_the_bias() -> None:
+def test_the_state_value_holds_the_present_reward_and_the_bias() -> None:
     fb = with_bias(exact(TWO, QUARTERS, goals_are_states(TWO), first=1))
     r = np.array([0.0, 1.0])
     z = fb.z_of(r)
     assert np.abs(fb.error(z)).max() < 1e-12
     assert fb.q(z, r) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
-    assert fb.baseline(z, r) == pytest.approx([0.75, 1.75])  # the mean over actions
+    assert fb.state_value(z, r) == pytest.approx([0.75, 1.75])  # the mean over actions
 
 
 # Other coordinates

@@ -448,5 +448,5 @@ def test_some_states_alone_are_an_mdp_if_none_can_be_left() -> None:
     part = mdp.restricted(np.array([0, 1]))
     assert part.observations.tolist() == [5, 7]
     assert part.P[:, 0].tolist() == [[0, 1], [1, 0]]
-    with pytest.raises(UserError, match="1 states are left out that actions lead to, such as 5"):
+    with pytest.raises(UserError, match="1 states that are left out, such as 5"):
         mdp.restricted(np.array([1, 2]))

@@ -26,6 +26,7 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.model.encoding import Encoder
 from anyreward.model.networks import ConvEncoder, input_layer, mlp
+from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import samples
 from anyreward.worlds.spaces import pack_seen
 from anyreward.worlds.stepping import opened, together
@@ -149,6 +150,57 @@ def q_learning_loss(q: nn.Module, target: nn.Module, batch: TunedBatch, gamma: f
     return loss
 
 
+class Tuner:
+    """Learns q_theta beside a policy's F . z, which stands still."""
+
+    def __init__(self, policy: Policy, gamma: float, most: int, rewards: Rewards | None) -> None:
+        self._policy, self._gamma, self._rewards = policy, gamma, rewards
+        self._mean = (1 - gamma) * policy.task.constant  # of the reward asked for: it was taken out of z
+        self._seen: list[tuple[Tensor, Array]] = []
+        self.experience = Experience(policy, most)
+
+    def remember(self, rows: Transitions, received: Array) -> None:
+        """Add transitions with the rewards (n,) that the source gave, which may be replaced."""
+        r = np.asarray(received if self._rewards is None else self._rewards(rows), dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(r))
+        if len(bad):
+            at = len(self.experience) + bad[0]
+            raise UserError(f"The reward of transition {at} is {r[bad[0]]}; it must be finite.")
+        self._seen.append((rows.features, r))
+        self.experience.add(rows, torch.from_numpy((r - self._mean) / self._policy.reward_scale).float())
+
+    def begin(self, learning_rate: float, seed: int) -> Policy:
+        """Make q_theta, zero everywhere; returns the policy that it is part of."""
+        model = self._policy.model
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.q = Residual(model.observation_encoder, model.actions, self.experience.unit(self._gamma))
+        self._target = copy.deepcopy(self.q).requires_grad_(False)
+        self._optimiser = torch.optim.Adam(self.q.parameters(), learning_rate, fused=True)
+        return replace(self._policy, tuned=self.q, whole=True, epsilon=0.0, temperature=0.0)
+
+    def update(self, index: Tensor, learning_rate: float) -> float:
+        """One gradient step on the transitions at ``index`` (n,); returns the Bellman error, in units of the reward."""
+        loss = q_learning_loss(self.q, self._target, self.experience.at(index), self._gamma)
+        self._optimiser.zero_grad(set_to_none=True)
+        (loss / self.q.unit.square()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+        self._optimiser.param_groups[0]["lr"] = learning_rate
+        self._optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self._target.parameters()), list(self.q.parameters()), 1 - RETENTION)
+        return float((2 * float(loss.detach())) ** 0.5 * self._policy.reward_scale)
+
+    def seen(self) -> Reward:
+        """All rewards that were seen, as samples."""
+        phi, rewards = (torch.cat([p for p, _ in self._seen]), np.concatenate([r for _, r in self._seen]))
+        if not rewards.any():
+            warnings.warn(
+                f"None of the {len(rewards):,} rewards seen was other than zero: there was nothing to learn.",
+                stacklevel=4,
+            )
+        return samples(self._policy.model.phi.readable(phi.numpy()), rewards, "other")
+
+
 def finetune(
     policy: Policy,
     source: World | str | Path | gym.Env[Any, Any] | RewardedTransitions,
@@ -163,7 +215,7 @@ def finetune(
     seed: int = 0,
     progress: bool = True,
 ) -> Policy:
-    """See `Agent.finetune`. ``rewards`` replaces what the source pays."""
+    """See `Agent.finetune`. ``rewards`` replaces the rewards of the source."""
     for name, value in (("steps", steps), ("updates", updates), ("batch_size", batch_size)):
         if value < 1:
             raise UserError(f"{name} is {value}; it must be positive.")
@@ -171,68 +223,35 @@ def finetune(
         raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; accepted: 0 to 1, and positive.")
     if policy.corrections or policy.tuned is not None:
         raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
-    scale, random = policy.reward_scale, torch.Generator().manual_seed(seed)
-    mean = (1 - gamma) * policy.task.constant  # of the reward asked for: it was taken out of z
-    phi: list[Tensor] = []
-    received: list[Array] = []
-
-    def remember(rows: Transitions, paid: Array) -> None:
-        r = paid if rewards is None else rewards(rows)
-        phi.append(rows.features)
-        received.append(np.asarray(r, dtype=np.float64))
-        bad = np.flatnonzero(~np.isfinite(r))
-        if len(bad):
-            raise UserError(f"The reward of transition {len(experience) + bad[0]} is {r[bad[0]]}; it must be finite.")
-        experience.add(rows, torch.from_numpy((np.asarray(r, dtype=np.float64) - mean) / scale).float())
-
+    random = torch.Generator().manual_seed(seed)
     with ExitStack() as stack:
         if not policy.model.observation_encoder.image:
-            stack.enter_context(threads(1))  # small operations: a second thread would mostly wait
+            stack.enter_context(threads(1))  # small operations, for which a second thread does not pay
         collector = None
         if isinstance(source, RewardedTransitions):
-            rows, paid = _offline(policy, source)
-            experience = Experience(policy, len(paid))
+            rows, received = _offline(policy, source)
+            tuner = Tuner(policy, gamma, len(received), rewards)
         else:
             world = open_world(source)
             policy.model.phi.check_fits(world.name, world.observation_space, world.action_space)
             stepper = stack.enter_context(opened(world, together(world, ENVIRONMENTS)))
             collector = Collector(stepper, policy.model.phi, seed)
-            experience = Experience(policy, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs))
-            rows, paid = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
-        remember(rows, paid)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            encoder, actions = policy.model.observation_encoder, policy.model.actions
-            q = Residual(encoder, actions, experience.unit(gamma))
-        target = copy.deepcopy(q).requires_grad_(False)
-        optimiser = torch.optim.Adam(q.parameters(), learning_rate, fused=True)
-        tuned = replace(policy, tuned=q, whole=True, epsilon=0.0, temperature=0.0)  # q learns what is missing
+            tuner = Tuner(policy, gamma, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs), rewards)
+            rows, received = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
+        tuner.remember(rows, received)
+        tuned = tuner.begin(learning_rate, seed)
         bar = stack.enter_context(TrainingProgress(updates, progress))
         for done in range(updates):
-            while collector is not None and len(experience) < (done + 1) * steps / updates:
-                remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
-            loss = q_learning_loss(
-                q, target, experience.at(torch.randint(len(experience), (batch_size,), generator=random)), gamma
-            )
-            optimiser.zero_grad(set_to_none=True)
-            (loss / q.unit.square()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
-            optimiser.param_groups[0]["lr"] = learning_rate * learning_rate_factor(done / updates, 0.5)
-            optimiser.step()
-            with torch.no_grad():
-                torch._foreach_lerp_(list(target.parameters()), list(q.parameters()), 1 - RETENTION)
+            while collector is not None and len(tuner.experience) < (done + 1) * steps / updates:
+                tuner.remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
+            index = torch.randint(len(tuner.experience), (batch_size,), generator=random)
+            error = tuner.update(index, learning_rate * learning_rate_factor(done / updates, 0.5))
             if (done + 1) % 200 == 0 or done + 1 == updates:
-                error = (2 * float(loss.detach())) ** 0.5 * scale
                 if not math.isfinite(error):
                     raise UserError("Fine-tuning diverged. Lower learning_rate.")
                 bar.show(done + 1, f"Bellman error {error:.3g}")
-    q.requires_grad_(False)
-    paid = np.concatenate(received)
-    if not paid.any():
-        warnings.warn(
-            f"None of the {len(paid):,} rewards seen was other than zero: there was nothing to learn.", stacklevel=3
-        )
-    seen = samples(policy.model.phi.readable(torch.cat(phi).numpy()), paid, "other")
-    return replace(tuned, reward=seen, epsilon=policy.epsilon, temperature=policy.temperature)
+    tuner.q.requires_grad_(False)
+    return replace(tuned, reward=tuner.seen(), epsilon=policy.epsilon, temperature=policy.temperature)
 
 
 def _greedy(policy: Policy) -> GreedyActions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def play(
         n = min(stepper.num_envs, episodes - first)  # environments without an episode of their own play along
         stepper.reset(seed if first == 0 else None, options)
         on_step()
-        records = [_Record([o]) for o in _each(stepper, stepper.observations)[:n]]
+        records = [_Record(o) for o in _each(stepper, stepper.observations)[:n]]
         for _ in range(max_steps):
             actions = act(stepper.observations)
             step = stepper.step(actions - stepper.action_start)
@@ -170,16 +171,16 @@ def play(
 
 
 class _Record:
-    """An episode while it is played."""
+    """An episode while it is played; observations are copied, because the environments may reuse their memory."""
 
-    def __init__(self, observations: list[Any]) -> None:
-        self._observations = observations
+    def __init__(self, observation: Any) -> None:
+        self._observations = [deepcopy(observation)]
         self._actions: list[Any] = []
         self._rewards: list[float] = []
         self._terminated = self.over = False
 
     def add(self, action: Any, observation: Any, reward: float, terminated: bool, over: bool) -> None:
-        self._observations.append(observation)
+        self._observations.append(deepcopy(observation))
         self._actions.append(action)
         self._rewards.append(float(reward))
         self._terminated, self.over = bool(terminated), bool(over)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anyreward.agent import Agent
+from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.compare import compare
 from anyreward.figures.curves import draw_curves
@@ -77,10 +78,8 @@ def by_name(folders: Sequence[Path]) -> dict[str, list[Path]]:
 
 def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]) -> Table:
     """The rows, as they are printed."""
-    shown = Table(title=f"{world}: the same questions for all", title_justify="left")
     questions = [key for key in rows[0] if key not in ("label", "seeds")]
-    for column in ("run", "seeds", "updates", *questions):
-        shown.add_column(column, justify="left" if column == "run" else "right")
+    shown = titled(f"{world}: the same questions for all", ("run",), ("seeds", "updates", *questions))
     for row in rows:
         agents = groups.get(row["label"], [])
         updates = " to ".join(f"{n:,}" for n in sorted({agent.updates for agent in agents})[:: max(1, len(agents) - 1)])

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from anyreward.acting.play import goal_test_of
 from anyreward.agent import Agent
+from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import suite
 from anyreward.storage.files import write_json
@@ -57,11 +57,8 @@ class Evaluate:
             raise UserError(f"--rewards is {self.rewards}; it must be positive.")
         if not 0 <= self.temperature < float("inf"):
             raise UserError(f"--temperature is {self.temperature}; it must be 0 (greedy) or positive.")
-        table = Table(
-            title=f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy", title_justify="left"
-        )
-        for column in ("rewards", "mean", "median", "5th percentile", "worst", "number"):
-            table.add_column(column, justify="left" if column == "rewards" else "right")
+        title = f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy"
+        table = titled(title, ("rewards",), ("mean", "median", "5th percentile", "worst", "number"))
         figures: dict[str, Any] = {}
         said = []
         for name, scores in suite(agent, self.rewards, self.seed, self.temperature, self.refine).items():
@@ -83,9 +80,8 @@ class Evaluate:
 
     def _played_goals(self, agent: Agent) -> dict[str, Any]:
         test = goal_test_of(agent.world())
-        table = Table(title=f"{agent.world_name}: goals, {test.steps} steps each", title_justify="left")
-        for column in ("policy", "goals", "reached", "95% interval", "distance at the end"):
-            table.add_column(column, justify="left" if column == "policy" else "right")
+        title = f"{agent.world_name}: goals, {test.steps} steps each"
+        table = titled(title, ("policy",), ("goals", "reached", "95% interval", "distance at the end"))
         figures = {}
         for name, epsilon in ((f"agent, epsilon {test.epsilon:g}", None), ("random", 1.0)):
             row = agent.reach_goals(self.goals, self.seed, epsilon).summary()
@@ -98,11 +94,8 @@ class Evaluate:
 
     def _goals(self, agent: Agent) -> dict[str, Any]:
         mdp = agent.exact_mdp()
-        table = Table(
-            title=f"{agent.world_name}: value / optimal value over {len(mdp.live)} goals", title_justify="left"
-        )
-        for column in ("policy", "mean", "5th percentile", "worst"):
-            table.add_column(column, justify="left" if column == "policy" else "right")
+        title = f"{agent.world_name}: value / optimal value over {len(mdp.live)} goals"
+        table = titled(title, ("policy",), ("mean", "5th percentile", "worst"))
         figures = {}
         for name, temperature in (("Boltzmann, temperature 1", 1.0), ("greedy", 0.0)):
             ratio = agent.score(mdp=mdp, temperature=temperature).ratio

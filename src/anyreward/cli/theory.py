@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from anyreward.agent import Agent
+from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.theory import WEAK, tightness
 from anyreward.storage.files import write_json
@@ -35,9 +35,8 @@ class Theory:
                 f"--rewards is {self.rewards} and --seed {self.seed}; accepted: positive, and not negative."
             )
         agent = Agent.load(self.run_folder)
-        table = Table(title=f"{agent.world_name}: bounds and what they bound, means", title_justify="left")
-        for column in ("statement", "rewards", "gap", "bound", "trivial", "useful"):
-            table.add_column(column, justify="left" if column in ("statement", "rewards") else "right")
+        title = f"{agent.world_name}: bounds and what they bound, means"
+        table = titled(title, ("statement", "rewards"), ("gap", "bound", "trivial", "useful"))
         rows = []
         console = Console()
         with console.status("Solving for every policy ..."):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from anyreward.cli.tables import titled
 from anyreward.storage.files import write_json
 from anyreward.tools.bench import PARTS, Part, run_bench
 from anyreward.tools.demo import UPDATES, run_demo
@@ -65,9 +66,7 @@ class Doctor:
 
     def run(self) -> None:
         """Try each part and say what is missing and how to get it."""
-        table = Table(title="anyreward doctor", title_justify="left")
-        for column in ("part", "works", "what was seen"):
-            table.add_column(column)
+        table = titled("anyreward doctor", ("part", "works", "what was seen"))
         for name, works, seen in check_parts():
             table.add_row(name, "yes" if works else "no", escape(seen))
         Console().print(table)

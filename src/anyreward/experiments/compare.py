@@ -76,9 +76,9 @@ class PlayedQuestions(NamedTuple):
 
     def score(self, agent: Agent) -> Array | None:
         """(n,) what greedy answers reach, 0 = random, 1 = optimal on a fine grid; None where it cannot answer."""
-        if not all(agent.can_answer(target) for target in self.asked):
+        if not all(agent.can_answer(reward) for reward in self.asked):
             return None
-        prefer = agent.model.q_for(torch.stack([agent.ask(target).z for target in self.asked]))
+        prefer = agent.model.q_for(torch.stack([agent.ask(reward).z for reward in self.asked]))
 
         def act(positions: Array, which: Array) -> Array:
             return prefer(torch.from_numpy(positions.astype(np.float32)), which).argmax(1).numpy()

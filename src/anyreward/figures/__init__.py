@@ -1,1 +1,1 @@
-"""Drawing only: reads results, never trains."""
+"""Figures of results; nothing here trains."""

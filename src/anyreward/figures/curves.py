@@ -14,14 +14,14 @@ from anyreward.figures.maze import finish, pyplot
 Array = np.ndarray[Any, Any]
 
 COLOURS = ("#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
-"""Seven that colour-blind people can tell apart."""
+"""Seven colours that colour-blind people can distinguish."""
 LINES = ("-", "--", "-.", ":")
 METRICS = {
     "quality_greedy": "value / optimal value, greedy policy, mean over goals",
     "success": "share of goals reached",
 }
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom; with more, the last is a little too wide."""
+"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom; for more, the last is used (slightly too wide)."""
 
 
 def band(values: Array) -> tuple[Array, Array]:
@@ -36,11 +36,11 @@ def band(values: Array) -> tuple[Array, Array]:
 def draw_curves(
     runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path, heading: str = "", metric: str | None = None
 ) -> Path:
-    """One curve a name: the mean over its runs, each a list of metrics, with a 95% band."""
+    """Draw one curve per name: the mean over its runs, each a list of metrics, with a 95% band."""
     lines = [line for metrics in runs.values() for run in metrics for line in run]
     common = [name for name in METRICS if lines and all(name in line for line in lines)]
     if metric is None and not common:
-        raise UserError("These runs have no metrics in common that show how well they do; there is nothing to draw.")
+        raise UserError(f"These runs have none of {', '.join(METRICS)} in common; there is nothing to draw.")
     metric = metric or common[0]
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(7.4, 5.0), layout="constrained")
@@ -49,7 +49,7 @@ def draw_curves(
         known = [{line["updates"]: line[metric] for line in run} for run in metrics]
         mean, half = band(np.array([[run[updates] for updates in x] for run in known], dtype=np.float64))
         colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=name)  # lines may lie on each other
+        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=name)  # curves may coincide
         axis.fill_between(x, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1), color=colour, alpha=0.2, lw=0)
     axis.set(xlabel="updates", ylabel=METRICS.get(metric, metric), ylim=(0, 1.02), xlim=(0, None))
     axis.grid(alpha=0.3)

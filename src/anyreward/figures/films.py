@@ -1,4 +1,4 @@
-"""Pictures of rollouts: the continuous maze with values and paths, films of rendered worlds as strips and GIFs."""
+"""Figures of rollouts: the continuous maze with values and paths, and rendered images as strips and GIFs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ ORANGE, VERMILION = "#e69f00", "#d55e00"
 
 @dataclass(frozen=True)
 class Film:
-    """A rollout as it was rendered, with the features of every state."""
+    """The rendered images of a rollout, with the features of every state."""
 
     images: Sequence[Array]
     """(height, width, 3) each"""
-    places: Array
+    positions: Array
     """(steps + 1, k)"""
     on_screen: bool = False
-    """Whether places are pixels of the images, so that path and goals can be drawn into them."""
+    """Whether positions are pixels of the images, so that path and goals can be drawn into them."""
     fps: float = 10.0
-    """Images a second."""
+    """Images per second."""
 
 
 def draw_square(
     panels: Sequence[tuple[str, Array, Sequence[Array], Array, Array]], walls: Array, path: Path, heading: str = ""
 ) -> Path:
-    """The continuous maze, one panel an answer.
+    """Draw the continuous maze, one panel per answer.
 
-    A panel is its title, the values (k, k) on a grid, by y and x, paths (steps, 2), goals and forbidden places (n, 2).
+    A panel is a title, values (k, k) on a grid indexed by y and x, paths (steps, 2), goals and costs (n, 2).
     """
     plt = pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 5.4), squeeze=False, layout="constrained")
@@ -44,17 +44,17 @@ def draw_square(
         figure.colorbar(filled, ax=axis, shrink=0.75, label="value (agent's estimate)")
         for i, (x0, y0, x1, y1) in enumerate(walls):
             axis.plot([x0, x1], [y0, y1], color="black", linewidth=6, label="wall" if i == 0 else None)
-        for i, way in enumerate(paths):
-            axis.plot(*way.T, color="white", linewidth=3.2, zorder=3)
-            axis.plot(*way.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path" if i == 0 else None)
-            axis.scatter(*way[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
+        for i, xy in enumerate(paths):
+            axis.plot(*xy.T, color="white", linewidth=3.2, zorder=3)
+            axis.plot(*xy.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path" if i == 0 else None)
+            axis.scatter(*xy[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
         _mark(axis, goals, forbidden)
         axis.set(title=wrapped(title), xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     return finish(figure, path, heading)
 
 
 def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
-    """Some images of a film in their order; where places are on the screen, with the way so far, goals and hazards."""
+    """Draw up to ``most`` images of a film, with the path so far, goals and costs if positions are on the screen."""
     plt = pyplot()
     from matplotlib import patheffects
 
@@ -70,21 +70,21 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
         axis.set_title(f"step {i}", fontsize=10)
         if film.on_screen:
             rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
-            for way in unbroken(film.places[: i + 1], wide):
-                axis.plot(*way.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
+            for part in unbroken(film.positions[: i + 1], wide):
+                axis.plot(*part.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
             _mark(axis, goals, forbidden)
     return finish(figure, path, heading)
 
 
 def unbroken(way: Array, wide: int) -> list[Array]:
-    """The parts of a way (steps, 2) between jumps of a quarter of the screen: a tunnel, or a new life."""
+    """The parts of a path (steps, 2) between jumps of over a quarter of the screen's width: a tunnel, or a new life."""
     jumps = np.flatnonzero(np.abs(np.diff(way, axis=0)).max(1) > wide / 4)
     return np.split(way, jumps + 1)
 
 
 def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
-    """The film as a GIF, with path, goals and forbidden places drawn in where they are on the screen."""
-    pyplot()  # Pillow comes with it, and so does the message where it is missing
+    """Save a film as a GIF, with path, goals and costs if positions are on the screen."""
+    pyplot()  # Pillow is installed with it; raises an error that says so if it is missing
     from PIL import Image, ImageDraw
 
     scale = max(1, 480 // film.images[0].shape[0])
@@ -94,8 +94,8 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
         frame = Image.fromarray(image).resize((wide * scale, high * scale), Image.Resampling.NEAREST)
         if film.on_screen:
             pen = ImageDraw.Draw(frame)
-            for way in unbroken(film.places[: i + 1], wide):
-                pen.line([(float(x) * scale, float(y) * scale) for x, y in way], fill="white", width=scale)
+            for part in unbroken(film.positions[: i + 1], wide):
+                pen.line([(float(x) * scale, float(y) * scale) for x, y in part], fill="white", width=scale)
             for x, y in np.asarray(goals)[:, :2] * scale:
                 pen.ellipse((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill="white", outline="black")
             for x, y in np.asarray(forbidden)[:, :2] * scale:
@@ -108,9 +108,9 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
 
 
 def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
-    for places, style in (
+    for positions, style in (
         (goals, {"s": 190, "marker": "*", "color": "white", "label": "goal"}),
         (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "cost"}),
     ):
-        if len(places):
-            axis.scatter(*np.asarray(places)[:, :2].T, edgecolor="black", zorder=6, **style)
+        if len(positions):
+            axis.scatter(*np.asarray(positions)[:, :2].T, edgecolor="black", zorder=6, **style)

@@ -1,4 +1,4 @@
-"""Pictures of answers in a maze: the value as a heatmap, the greedy arrows, and a trajectory."""
+"""Figures of answers in a maze: values as a heatmap, greedy actions as arrows, and a trajectory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARROWS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 def wrapped(title: str, width: int = 44, lines: int = 4) -> str:
-    """A title broken into lines that fit above a panel; what does not fit is cut, and says so."""
+    """Wrap a title into lines that fit above a panel; a longer title is cut and ends in ' ...'."""
     broken = [textwrap.wrap(line, width, max_lines=lines, placeholder=" ...") for line in title.splitlines()]
     return "\n".join("\n".join(line) for line in broken)
 
@@ -38,11 +38,11 @@ class MazePanel:
     goals: Sequence[tuple[int, int]] = ()
     forbidden: Sequence[tuple[int, int]] = ()
     landmarks: Sequence[tuple[int, int]] = ()
-    """those that the trajectory heads for"""
+    """the landmarks that the trajectory heads for"""
 
 
 def pyplot() -> Any:
-    """Matplotlib's pyplot on a canvas without a screen; an error that says what to install."""
+    """Matplotlib's pyplot with a backend that needs no display; raises if matplotlib is not installed."""
     try:
         import matplotlib
 
@@ -54,7 +54,7 @@ def pyplot() -> Any:
 
 
 def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, heading: str = "") -> Path:
-    """Draw one panel an answer, side by side, into a PNG."""
+    """Draw one panel per answer, side by side, and save the figure."""
     plt = pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 5.3), squeeze=False, layout="constrained")
     for axis, panel in zip(axes[0], panels, strict=True):
@@ -63,7 +63,7 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
 
 
 def finish(figure: Any, path: Path, heading: str = "", columns: int | None = None) -> Path:
-    """One heading and one legend, of so many columns, for all panels of a figure, and the figure as a PNG."""
+    """Add a heading, and a legend with this number of columns for all panels, and save the figure."""
     if heading:
         figure.suptitle(wrapped(heading, 90))
     entries = {}
@@ -121,7 +121,7 @@ def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) 
             edgecolor="#cc79a7",
             linewidth=2.2,
             zorder=7,
-            label="landmark that leads",
+            label="landmark headed for",
         )
     axis.set(title=wrapped(panel.title), xlabel="x", ylabel="y")
     axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))

@@ -1,4 +1,4 @@
-"""Pictures of what dimension d keeps: errors and answers against d, and the singular values of successor measures."""
+"""Figures of the effect of the dimension d: errors and scores against d, and singular values of successor measures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from anyreward.figures.maze import finish, pyplot
 Array = np.ndarray[Any, Any]
 
 COLOURS = {"single goal": "#0072b2", "smooth": "#e69f00", "dense": "#009e73"}
-"""Three that colour-blind people can tell apart."""
+"""Three colours that colour-blind people can distinguish."""
 MARKERS = {"single goal": "o", "smooth": "s", "dense": "^"}
 
 
 def draw_dimension(figures: Sequence[Mapping[str, Any]], path: Path, heading: str = "") -> Path:
-    """FB error and what answers reach, against d: of `experiments.theory.dimension_figures` for several d."""
+    """Draw the FB error and the scores against d, from `experiments.theory.dimension_figures` for several d."""
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     d = [row["d"] for row in figures]
@@ -43,7 +43,7 @@ def draw_dimension(figures: Sequence[Mapping[str, Any]], path: Path, heading: st
 
 
 def draw_singular_values(values: Mapping[str, Array], path: Path, heading: str = "") -> Path:
-    """Singular values of m^pi, and the error that the best F and B of rank d leave."""
+    """Draw the singular values of m^pi and the error of the best F . B of rank d."""
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for (name, sizes), colour, line in zip(values.items(), ("#0072b2", "#d55e00"), ("-", "--"), strict=True):
@@ -51,8 +51,8 @@ def draw_singular_values(values: Mapping[str, Array], path: Path, heading: str =
         left.plot(rank, sizes, color=colour, linestyle=line, linewidth=2.2, label=name)
         tail = np.sqrt(np.append(np.cumsum(sizes[::-1] ** 2)[::-1][1:], 0.0) / (sizes**2).sum())
         right.plot(rank, tail, color=colour, linestyle=line, linewidth=2.2)
-    left.set(title="Singular values in L2(rho)", xlabel="number", ylabel="singular value", yscale="log")
-    right.set(title="Error that the best F . B of rank d leaves", xlabel="d", ylabel="relative error, L2(rho)")
+    left.set(title="Singular values in L2(rho)", xlabel="index", ylabel="singular value", yscale="log")
+    right.set(title="Error of the best F . B of rank d", xlabel="d", ylabel="relative error, L2(rho)")
     right.set_ylim(0, None)
     for axis in (left, right):
         axis.grid(alpha=0.3)

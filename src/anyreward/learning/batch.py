@@ -59,8 +59,8 @@ class KnownFeatures(NamedTuple):
     """(m, packed) distinct"""
     frequency: Tensor
     """(m,) their share of the replay; zero for what is seen as a next state only"""
-    place: Tensor
-    """(categories,) where among ``rows`` each code is"""
+    row_of: Tensor
+    """(categories,) the row of each code"""
 
 
 def known_features(
@@ -81,16 +81,16 @@ def known_features(
         return None
     counts = torch.bincount(codes[:n], minlength=encoder.categories)
     everywhere = torch.arange(len(codes), device=codes.device)
-    place = torch.zeros_like(counts).scatter_(0, present, everywhere[: len(present)])
-    example = torch.empty_like(present).scatter_(0, place[codes], everywhere)
-    return KnownFeatures(features[example], counts[present] / n, place)
+    row_of = torch.zeros_like(counts).scatter_(0, present, everywhere[: len(present)])
+    example = torch.empty_like(present).scatter_(0, row_of[codes], everywhere)
+    return KnownFeatures(features[example], counts[present] / n, row_of)
 
 
 class DrawnRows(NamedTuple):
     """The transitions of n minibatches."""
 
-    places: Tensor
-    """(n b,) where they are in the replay"""
+    numbers: Tensor
+    """(n b,) their rows in the replay buffer"""
     rows: Transitions
     """(n b, ...)"""
     actions: Tensor
@@ -136,7 +136,7 @@ def draw(
     shared = encoder.categorical
     own = rows.next_features if s.first_step and rows.next_features is not None else rows.features  # multiplies F_i
     if known is not None:
-        features, here = known.rows, known.place[encoder.codes(own)].view(n, b)
+        features, here = known.rows, known.row_of[encoder.codes(own)].view(n, b)
         first, second = _counts(here, len(features)) / b, known.frequency.expand(n, -1)
     else:
         other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]

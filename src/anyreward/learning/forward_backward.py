@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from anyreward.learning.batch import Batch, KnownFeatures, draw, draw_z, known_features, with_z
 from anyreward.learning.fast.compiled import compiled_updates
-from anyreward.learning.gradient import gradient_cycle, load_optimiser_state, optimiser_state
+from anyreward.learning.gradient import gradient_cycle
 from anyreward.learning.method import Behaviour, Method, Report
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
@@ -28,6 +27,7 @@ class ForwardBackward(Method):
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
         self.learner = Learner(model.F, model.B, model.bias, s.first_step)
+        self.networks = self.learner.networks
         self._updates: Updates = partial(updates, self.learner)
         if run.compile:
             self._updates = compiled_updates(self.learner, two_threads=run.threads != 1)
@@ -63,23 +63,14 @@ class ForwardBackward(Method):
         group = with_z(group, self.model, self.replay, self.s, self.random)  # z of B as it is now
         return self._updates(group, rates, self.s.temperature, self.s.orthonormality)
 
-    def state(self) -> dict[str, Tensor]:
-        """Random generators, target networks and Adam."""
-        return super().state() | optimiser_state(self.learner.networks)
-
-    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
-        """The inverse of `state`."""
-        super().load_state(tensors, done)
-        load_optimiser_state(self.learner.networks, tensors, done)
-
 
 class SuccessorFeatures(Method):
     """Universal successor features: B is a basis fitted to the warm-up, and F alone is learned."""
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
-        self._networks = ForwardBackward(model, replay, s, run)
-        self.random, self.explore = self._networks.random, self._networks.explore
+        self._fb = ForwardBackward(model, replay, s, run)
+        self.random, self.explore, self.networks = self._fb.random, self._fb.explore, self._fb.networks
         self._measured = 0  # transitions that had been added when E[B B^T] was measured
 
     @classmethod
@@ -97,7 +88,7 @@ class SuccessorFeatures(Method):
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
         """pi_z with z drawn as in training."""
-        return self._networks.behaviour(random)
+        return self._fb.behaviour(random)
 
     def prepare(self) -> None:
         """Fit the basis to the data seen so far."""
@@ -114,16 +105,8 @@ class SuccessorFeatures(Method):
             self._measured = replay.added
             rows = torch.linspace(0, len(replay) - 1, min(len(replay), MOST_ROWS), device=self.model.device)
             B = self.model.backward_map(replay.transitions.features[rows.long()])
-            self._networks.learner.BB = B.T @ B / len(B)
-        return self._networks.cycle(done, end)
-
-    def state(self) -> dict[str, Tensor]:
-        """As for forward-backward networks."""
-        return self._networks.state()
-
-    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
-        """The inverse of `state`."""
-        self._networks.load_state(tensors, done)
+            self._fb.learner.BB = B.T @ B / len(B)
+        return self._fb.cycle(done, end)
 
 
 def basis_dim(phi: FeatureMap, s: Settings) -> int:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.learning.batch import draw_rows
-from anyreward.learning.gradient import gradient_cycle, load_optimiser_state, optimiser_state
+from anyreward.learning.gradient import gradient_cycle
 from anyreward.learning.method import Behaviour, Method, Metrics, Report
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
-from anyreward.learning.update import TARGET_ROWS, Learner
+from anyreward.learning.update import TARGET_ROWS, Learner, forward_taken
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model, make_encoders
@@ -36,6 +36,7 @@ class GoalDQN(Method):
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
         self.learner = Learner(model.F, model.B)
+        self.networks = self.learner.networks
         self.goals: Goals | None = None
 
     @classmethod
@@ -75,15 +76,6 @@ class GoalDQN(Method):
             lambda n: draw_goals(self.model, self.replay, s, n, self.random, goals.reached),
             lambda group, rates: goal_updates(self.learner, group, rates, s.gamma),
         )
-
-    def state(self) -> dict[str, Tensor]:
-        """Random generators, target network and Adam."""
-        return super().state() | optimiser_state(self.learner.networks)
-
-    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
-        """The inverse of `state`."""
-        super().load_state(tensors, done)
-        load_optimiser_state(self.learner.networks, tensors, done)
 
 
 class Goals(NamedTuple):
@@ -169,7 +161,7 @@ def draw_goals(
     goals = rows.goals
     if s.method == "goal-dqn-her":
         replaced, later = hindsight(rows.left, s.hindsight, random)
-        future = held.next_features[(drawn.places + later) % replay.capacity]
+        future = held.next_features[(drawn.numbers + later) % replay.capacity]
         goals = torch.where(replaced[:, None], future, goals)
     b, observe = s.batch_size, model.observation_encoder
     return GoalBatch(
@@ -196,10 +188,8 @@ def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[fl
     with torch.no_grad():
         Q_next = torch.cat([learner.F_target(x.flatten(0, 1), g.flatten(0, 1)) for x, g in pieces])  # (n b, A, 1)
         aims = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
-    assert isinstance(learner.F, Forward)
     for i, rate in enumerate(learning_rates):
-        counts = group.counts[i].tolist() if group.counts.numel() else []
-        Q = learner.F.taken(group.x[i], group.goals[i], group.actions[i], counts)  # (b, 1)
+        Q = forward_taken(learner.F, group.x[i], group.goals[i], group.actions[i], group.counts[i])  # (b, 1)
         error = Q.detach() - aims[i, :, None]
         learner.networks.gradient.zero_()
         torch.autograd.backward([Q], [error / b])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self, TypeVar
-
-from torch import Tensor
+from typing import Any
 
 from anyreward.learning.fast.flat import FlatNetworks
 from anyreward.learning.method import Report
@@ -16,32 +14,16 @@ IMAGES_AT_ONCE = 2
 """Minibatches of images drawn together: more would not fit in the cache."""
 
 
-class Stack(Protocol):
-    """Minibatches, stacked along the first dimension."""
-
-    @property
-    def actions(self) -> Tensor:
-        """(n, b) the actions taken."""
-        ...
-
-    def split(self, n: int) -> tuple[Self, Self]:
-        """The first n minibatches, and the others."""
-        ...
-
-
-Minibatches = TypeVar("Minibatches", bound=Stack)
-
-
 def gradient_cycle(
     networks: FlatNetworks,
     s: Settings,
     done: int,
     end: int,
     images: bool,
-    draw: Callable[[int], Minibatches],
-    update: Callable[[Minibatches, Sequence[float]], Report],
+    draw: Callable[[int], Any],
+    update: Callable[[Any, Sequence[float]], Report],
 ) -> Report:
-    """Updates from ``done`` to ``end``: draw minibatches, update, move the target networks."""
+    """Updates from ``done`` to ``end``: draw stacked minibatches, update on them, move the target networks."""
     at_once = IMAGES_AT_ONCE if images else s.updates_per_cycle
     while done < end:
         drawn = draw(min(end - done, at_once))
@@ -68,20 +50,3 @@ def learning_rate(s: Settings, done: int) -> float:
 def learning_rate_factor(progress: float, decay: float) -> float:
     """1, then falling linearly to 0.01 over the last ``decay`` of the run."""
     return 1.0 if progress <= 1.0 - decay else max((1.0 - progress) / decay, 0.01)
-
-
-def optimiser_state(networks: FlatNetworks) -> dict[str, Tensor]:
-    """What a resumed run needs of the target networks and of Adam."""
-    return {
-        "targets": networks.flat_target,
-        "adam.mean": networks.optimiser.mean,
-        "adam.square": networks.optimiser.square,
-    }
-
-
-def load_optimiser_state(networks: FlatNetworks, tensors: dict[str, Tensor], done: int) -> None:
-    """The inverse of `optimiser_state`, after ``done`` updates."""
-    networks.flat_target.copy_(tensors["targets"])
-    networks.optimiser.mean.copy_(tensors["adam.mean"])
-    networks.optimiser.square.copy_(tensors["adam.square"])
-    networks.optimiser.count.fill_(done)

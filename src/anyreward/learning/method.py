@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyreward.learning.collect import GreedyActions
+from anyreward.learning.fast.flat import FlatNetworks
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.features import FeatureMap
@@ -50,6 +51,8 @@ class Method(ABC):
         """draws for the updates"""
         self.explore = torch.Generator(model.device).manual_seed(stream_seed(s.seed, "explore"))
         """draws for collecting, so that it does not disturb the updates"""
+        self.networks: FlatNetworks | None = None
+        """what gradient steps change; None where there are none"""
 
     @classmethod
     @abstractmethod
@@ -94,13 +97,16 @@ class Method(ABC):
         return None
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs beside the model."""
-        return {"random": self.random.get_state(), "explore": self.explore.get_state()}
+        """What a resumed run needs beside the model: random generators, target networks and Adam."""
+        tensors = {"random": self.random.get_state(), "explore": self.explore.get_state()}
+        return tensors | (self.networks.state() if self.networks else {})
 
     def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
         """The inverse of `state`, after ``done`` updates."""
         self.random.set_state(tensors["random"])
         self.explore.set_state(tensors["explore"])
+        if self.networks:
+            self.networks.load_state(tensors, done)
 
 
 def stream_seed(seed: int, name: str) -> int:

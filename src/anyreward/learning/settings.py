@@ -133,8 +133,12 @@ class Settings:
     """Seed of everything random."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.z_mixture, Mapping):
-            object.__setattr__(self, "z_mixture", ZMixture(**self.z_mixture))
+        mixture: Any = self.z_mixture
+        if isinstance(mixture, Mapping) and set(mixture) <= {field.name for field in fields(ZMixture)}:
+            mixture = ZMixture(**mixture)
+            object.__setattr__(self, "z_mixture", mixture)
+        if not isinstance(mixture, ZMixture):
+            raise UserError(f"z_mixture is {mixture!r}; accepted: shares of goals, sums, rewards.")
         _check_fields(self)
         goals = self.method.startswith("goal-")
         if self.first_step == 1 and self.features_include_action:
@@ -267,35 +271,24 @@ def _check_fields(settings: Settings | RunSettings) -> None:
             raise UserError(f"{name} is {value}; accepted: {accepted}.")
 
 
-def _known(kind: type[Settings] | type[RunSettings], names: Mapping[str, Any]) -> dict[str, Any]:
-    accepted = {field.name for field in fields(kind)}
-    for name in names:
-        if name not in accepted:
-            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(sorted(accepted))}.")
-    return dict(names)
+SETTINGS = {kind: {field.name for field in fields(kind)} for kind in (Settings, RunSettings)}
+"""The names of all settings."""
+
+
+def _known(kind: type[Settings] | type[RunSettings], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes by name; an unknown name raises."""
+    for name in changes:
+        if name not in SETTINGS[kind]:
+            every = sorted(SETTINGS[Settings] | SETTINGS[RunSettings])
+            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(every)}.")
+    return dict(changes)
 
 
 def split_changes(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Changes by name, as those of `Settings` and those of `RunSettings`; an unknown name raises."""
-    of_run = {field.name for field in fields(RunSettings)}
-    accepted = {field.name for field in fields(Settings)} | of_run
-    for name in changes:
-        if name not in accepted:
-            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(sorted(accepted))}.")
-    return (
-        {name: value for name, value in changes.items() if name not in of_run},
-        {name: value for name, value in changes.items() if name in of_run},
-    )
-
-
-def settings_from_json(data: Mapping[str, Any]) -> Settings:
-    """The inverse of `Settings.to_json`; unknown keys raise."""
-    return Settings(**_known(Settings, data))
-
-
-def run_settings_from_json(data: Mapping[str, Any]) -> RunSettings:
-    """`RunSettings` by name; unknown keys raise."""
-    return RunSettings(**_known(RunSettings, data))
+    of_run = {name: value for name, value in changes.items() if name in SETTINGS[RunSettings]}
+    others = {name: value for name, value in changes.items() if name not in of_run}
+    return _known(Settings, others), of_run
 
 
 FAST: dict[str, Any] = {

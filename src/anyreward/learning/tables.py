@@ -99,6 +99,81 @@ def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
     return said
 
 
+class TableBuilder:
+    """The steps of `learn_tables`, with what they share."""
+
+    def __init__(
+        self, F: LandmarkForward, B: TableBackward, data: Transitions, sample: Tensor, gamma: float, dim: int, each: int
+    ) -> None:
+        self.F, self.gamma, self.each = F, gamma, each
+        learn_states = count_model if F.states.categorical else neighbour_model
+        self.model, phi = learn_states(F.states, data, F.actions)
+        # every feature that a known state has, for each action where B sees it
+        by_action = [_with_action(phi, a) for a in range(F.actions)] if each > 1 else [phi]
+        features = len(torch.unique(torch.cat(by_action), dim=0)) if B.known.categorical else NUMBER_FEATURES
+        fit_backward(B, data, sample, self.model, by_action, min(features, MOST_DIM, dim or features))
+        self.own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
+        self.mean = mean_share(B, data.features[sample]) @ B.table  # (d,) E_rho[B]
+        self.has_visits = bool((B.table >= 0).all())  # a B of both signs has none
+        self.report: Callable[[str], None] = lambda note: None
+
+    @property
+    def M(self) -> int:
+        """How many states are known."""
+        return self.model.states
+
+    @property
+    def d(self) -> int:
+        """The dimension of B."""
+        return self.own.shape[2]
+
+    def choose(self, most: int) -> Tensor:
+        """(K,) landmarks: well-spread states, each as often as there are actions where a landmark has one."""
+        return far_states(self.F.states, self.model, max(1, most // self.each)).repeat_interleave(self.each)
+
+    def measures(self, goals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """(M, d) the successor features of each landmark's policy, and (M,) E[gamma^T] until it is there.
+
+        Where not all states are landmarks, the policy of staying in place comes last.
+        """
+        F, model, gamma = self.F, self.model, self.gamma
+        paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
+        if self.each > 1:  # a landmark is a state with an action taken there: K landmarks are K / A states
+            paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
+        for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, paid, gamma), strict=True)):  # (M, A)
+            self.report(f"landmark {k + 1} of {len(goals)}")
+            there = torch.zeros(self.M, 1).index_fill_(0, goal, 1.0)
+            solved = successor_features(model, pi, torch.cat([self._own_under(pi), there], 1), gamma)
+            yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of a state are E[gamma^T] times its own
+        if len(goals) < self.M * self.each:
+            pi = staying_policy(model)
+            yield successor_features(model, pi, self._own_under(pi), gamma), torch.zeros(self.M)
+
+    def _own_under(self, pi: Tensor) -> Tensor:
+        """(M, d) B of what a policy pi (M, A) does."""
+        own = self.own
+        return own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
+
+    def whole_tables(self, K: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """(K,) landmarks, and their successor features as they are."""
+        chosen = self.choose(min(K, BUDGET // (2 * self.M * self.d)))
+        V, reach = (torch.stack(column) for column in zip(*self.measures(chosen), strict=True))
+        return chosen, {"V": V, "reach": reach}
+
+    def visit_tables(self, K: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """(K,) landmarks, and of their successor features the most visited features alone."""
+        M, d = self.M, self.d
+        needed = max(entries(V_k * self.mean) for V_k, _ in self.measures(self.choose(PROBES)))
+        chosen = self.choose(min(K, BUDGET // (M * needed)))
+        n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
+        policies = len(chosen) + (len(chosen) < M * self.each)
+        visits, where = (torch.empty(policies, M, n, dtype=t) for t in (torch.float16, torch.int16))
+        mass, reach = torch.empty(policies, M), torch.empty(policies, M)
+        for k, (V_k, reach[k]) in enumerate(self.measures(chosen)):
+            where[k], visits[k], mass[k] = most_visited(V_k * self.mean, n)
+        return chosen, {"visits": visits, "where": where, "mass": mass, "reach": reach}
+
+
 def learn_tables(
     F: LandmarkForward,
     B: TableBackward,
@@ -112,80 +187,33 @@ def learn_tables(
 ) -> dict[str, float]:
     """Fill the tables of F and B from transitions; ``sample`` (n,) are the rows that stand for rho.
 
-    ``dim`` and ``landmarks`` are upper bounds (dim 0: none but memory). ``report`` is told how far it is. Returns
-    figures for the log.
+    ``dim`` and ``landmarks`` are upper bounds (dim 0: limited by memory alone). ``report`` is told the progress.
+    Returns metrics.
     """
-    learn_states = count_model if F.states.categorical else neighbour_model
-    model, phi = learn_states(F.states, data, F.actions)
-    # every feature that a known state has, for each action where B sees it
-    by_action = [_with_action(phi, a) for a in range(F.actions)] if include_action else [phi]
-    features = len(torch.unique(torch.cat(by_action), dim=0)) if B.known.categorical else NUMBER_FEATURES
-    d = min(features, MOST_DIM, dim or features)
-    fit_backward(B, data, sample, model, by_action, d)
-    own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
-    mean, d, M = mean_share(B, data.features[sample]) @ B.table, own.shape[2], model.states
-    each = F.actions if include_action else 1
-
-    def own_under(pi: Tensor) -> Tensor:
-        """(M, d) B of what a policy pi (M, A) does."""
-        return own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
-
-    def measures(goals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """(M, d) the successor features of each landmark's policy, and (M,) E[gamma^T] until it is there.
-
-        Where not all states are landmarks, staying where one is comes last.
-        """
-        paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
-        if include_action:  # a landmark is a state with an action taken there: K landmarks are K / A states
-            paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
-        for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, paid, gamma), strict=True)):  # (M, A)
-            report(f"landmark {k + 1} of {len(goals)}")
-            there = torch.zeros(M, 1).index_fill_(0, goal, 1.0)
-            solved = successor_features(model, pi, torch.cat([own_under(pi), there], 1), gamma)
-            yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of a state are E[gamma^T] times its own
-        if len(goals) < M * each:
-            pi = staying_policy(model)
-            yield successor_features(model, pi, own_under(pi), gamma), torch.zeros(M)
-
-    V, visits, where, mass = F.V[:0], F.visits[:0], F.where[:0], F.mass[:0]
-    K = landmarks_for(M, d, landmarks, each)
-
-    def choose(most: int) -> Tensor:
-        """(K,) landmarks: well-spread states, as often as there are actions where a landmark has one."""
-        return far_states(F.states, model, max(1, most // each)).repeat_interleave(each)
-
-    if K * M * d <= FEW_NUMBERS or not bool((B.table >= 0).all()):  # a B of both signs has no visits
-        chosen = choose(min(K, BUDGET // (2 * M * d)))
-        V, reach = (torch.stack(column) for column in zip(*measures(chosen), strict=True))
-    else:
-        needed = max(entries(V_k * mean) for V_k, _ in measures(choose(PROBES)))
-        chosen = choose(min(K, BUDGET // (M * needed)))
-        n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
-        policies = len(chosen) + (len(chosen) < M * each)
-        visits, where = (torch.empty(policies, M, n, dtype=t) for t in (torch.float16, torch.int16))
-        mass, reach = torch.empty(policies, M), torch.empty(policies, M)
-        for k, (V_k, reach[k]) in enumerate(measures(chosen)):
-            where[k], visits[k], mass[k] = most_visited(V_k * mean, n)
+    builder = TableBuilder(F, B, data, sample, gamma, dim, F.actions if include_action else 1)
+    builder.report, model, own = report, builder.model, builder.own
+    K = landmarks_for(model.states, builder.d, landmarks, builder.each)
+    whole = K * model.states * builder.d <= FEW_NUMBERS or not builder.has_visits
+    chosen, tables = builder.whole_tables(K) if whole else builder.visit_tables(K)
     radius = farthest(model, chosen)
+    empty = {name: getattr(F, name)[:0] for name in ("V", "visits", "where", "mass")}
+    if radius == 0:
+        tables["reach"] = tables["reach"][:0]
     F.fill(
-        V=V,
-        visits=visits,
-        where=where,
-        mass=mass,
-        mean=mean,
+        **empty | tables,
+        mean=builder.mean,
         B=own,
         following=model.following,
         share=(gamma * model.share).to(own),
         seen=model.seen,
         landmarks=chosen,
-        reach=reach if radius else reach[:0],
         horizon=torch.tensor(HORIZON * radius),
     )
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
         "horizon": float(HORIZON * radius),
-        "dim": float(d),
+        "dim": float(builder.d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }
 

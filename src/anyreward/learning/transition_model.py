@@ -98,10 +98,10 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
     change = (data.next_observations.double() - data.observations.double()) / scale
     _, radius = far_points(_some(x), min(most, len(x)))
     does = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
-    place = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the way to the next point
-    points, _ = spread_points(place, most)
+    described = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the way to the next point
+    points, _ = spread_points(described, most)
     centres = points[:, : x.shape[1]]
-    _tell_apart(states, points, x, place, scale, radius)
+    _tell_apart(states, points, x, described, scale, radius)
     M, A = len(states), actions
 
     pairs, after, shares, seen = [], [], [], []
@@ -111,7 +111,7 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
         if k == 0:  # never taken: leads nowhere
             seen.append(torch.zeros(M, dtype=torch.bool))
             continue
-        index = rows[_nearest(place[rows], points, k)]  # (M, k)
+        index = rows[_nearest(described[rows], points, k)]  # (M, k)
         ends = (centres[:, None] + change[index]).flatten(0, 1) * scale
         corners, parts = states.locate(ends.float())
         goes_on = (~data.terminated[index]).flatten().double() / k
@@ -121,7 +121,7 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
         near = x[rows][_nearest(x[rows], centres, 1)[:, 0]]
         seen.append((near - centres).norm(dim=1) <= 2 * radius)
     model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
-    return model, data.features[_nearest(place, points, 1)[:, 0]]
+    return model, data.features[_nearest(described, points, 1)[:, 0]]
 
 
 def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
@@ -155,7 +155,7 @@ def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
     return index.view(len(wanted), k)
 
 
-def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, place: Tensor, scale: Tensor, radius: float) -> None:
+def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, described: Tensor, scale: Tensor, radius: float) -> None:
     """Make known the points (M, p + A p) of places (n, p + A p), whose numbers are x (n, p), with what is alike."""
     M, p = len(points), x.shape[1]
     states.know((points[:, :p] * scale).float(), scale)
@@ -168,7 +168,7 @@ def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, place: Tensor, sca
     order = apart.topk(min(M, ALIKE), largest=False)
     alike = torch.where(order.values < torch.inf, around.gather(1, order.indices), here)
     rows = torch.linspace(0, len(x) - 1, min(len(x), EXAMPLES)).long()
-    states.tell_apart((x[rows] * scale).float(), _nearest(points, place[rows], 1)[:, 0], alike)
+    states.tell_apart((x[rows] * scale).float(), _nearest(points, described[rows], 1)[:, 0], alike)
 
 
 def _some(x: Tensor) -> Tensor:
@@ -197,8 +197,8 @@ def _merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> Transit
     pair, after = outcome // M, outcome % M
     each = torch.bincount(pair, minlength=M * A)  # outcomes of every pair
     n = max(int(each.max()), 1)
-    place = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
+    number = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
     following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # what is not used points to itself
     shares = torch.zeros(M * A, n, dtype=torch.float64)
-    following[pair, place], shares[pair, place] = after, total
+    following[pair, number], shares[pair, number] = after, total
     return TransitionModel(following.view(M, A, n), shares.view(M, A, n), seen)

@@ -104,7 +104,7 @@ def update(
     The losses are quadratic in F and B, so their gradients dF, dB with respect to the outputs of the networks have a
     closed form; autograd carries them through the networks. ``tau`` is the temperature, for the report.
     """
-    F = forward_taken(learner.F, batch)  # (b, d) F(s_i, a_i, z_i)
+    F = forward_taken(learner.F, batch.x, batch.shown_z, batch.actions, batch.counts)  # (b, d) F(s_i, a_i, z_i)
     B = learner.B(batch.g)  # (m, d) B of the features of both minibatches
     weight = batch.discount if learner.first_step else None
     m_bar = None
@@ -155,12 +155,11 @@ def updates(
     return last
 
 
-def forward_taken(F: nn.Module, batch: Batch) -> Tensor:
+def forward_taken(F: nn.Module, x: Tensor, z: Tensor, actions: Tensor, counts: Tensor) -> Tensor:
     """(b, d) F(s_i, a_i, z_i) of the actions taken; other networks than ours compute all actions."""
-    counts = batch.counts.tolist() if batch.counts.numel() else []
     if isinstance(F, Forward):
-        return F.taken(batch.x, batch.shown_z, batch.actions, counts)
-    return every_taken(F(batch.x, batch.shown_z), batch.actions)
+        return F.taken(x, z, actions, counts.tolist() if counts.numel() else [])
+    return every_taken(F(x, z), actions)
 
 
 def bias_gradient(m_bar: Tensor, doffset: Tensor | None, here: Tensor, weight: Tensor | None) -> Tensor:

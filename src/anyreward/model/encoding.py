@@ -1,4 +1,4 @@
-"""From packed rows to what the networks see: one-hot categories; numbers normalised, scaled, or by radial basis."""
+"""Encoding of packed rows for the networks: one-hot categories; numbers normalised, scaled, or as an RBF grid."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RBF_SIGMA = 0.05
 class Encoder(nn.Module):
     """Encodes packed rows of a space; its running mean and variance are saved with the agent.
 
-    Without normalisation the "plain" encoding of a row is `gymnasium.spaces.flatten` of the element. Of a bounded Box,
-    "unit" takes each number from 0 to 1, and "rbf" the activations of a grid of Gaussians, their sum one. Images are
-    seen as they are, by convolutions that scale them.
+    Without normalisation the "plain" encoding of a row is `gymnasium.spaces.flatten` of the element. For a bounded
+    Box, "unit" scales each number to 0..1, and "rbf" gives the activations of a grid of Gaussians, with a sum of one.
+    Images stay as they are; the convolutions scale them.
     """
 
     count: Tensor
@@ -54,21 +54,21 @@ class Encoder(nn.Module):
 
     @property
     def categorical(self) -> bool:
-        """Whether every column is a category, so that equal rows mean equal elements."""
+        """Whether all columns are categories, so that rows can be compared for equality."""
         return all(leaf.kind != "number" for leaf in self.leaves)
 
     @property
     def one_hot(self) -> bool:
-        """Whether the encoding is nothing but one-hot columns, so that `columns` says it all."""
+        """Whether all leaves are one-hot, so that `columns` determines the encoding."""
         return all(leaf.kind == "one-hot" for leaf in self.leaves)
 
     def columns(self, rows: Tensor) -> Tensor:
-        """(n, packed) whole numbers: which columns of the encoding of one-hot rows (n, packed) are one."""
+        """(n, packed) integers: the indices of the ones in the encoding of one-hot rows (n, packed)."""
         starts = torch.tensor([0, *(leaf.categories for leaf in self.leaves[:-1])], device=rows.device).cumsum(0)
         return rows.long() + starts
 
     def compact(self, rows: Tensor) -> Tensor:
-        """What our networks take with the least work: `columns` where that is all, else the encoding itself."""
+        """The cheapest network input: `columns` if all leaves are one-hot, images as they are, else the encoding."""
         if self.image:
             return rows
         encoded: Tensor = self.columns(rows) if self.one_hot else self(rows)
@@ -76,11 +76,11 @@ class Encoder(nn.Module):
 
     @property
     def categories(self) -> int:
-        """How many different elements a categorical space has."""
+        """The number of elements of a categorical space."""
         return math.prod(leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed))
 
     def codes(self, rows: Tensor) -> Tensor:
-        """(n,) one whole number below `categories` for each categorical row (n, packed), in the order of the rows."""
+        """(n,) an integer code below `categories` for each categorical row (n, packed); codes sort as rows do."""
         sizes = [leaf.categories or 2 for leaf in self.leaves for _ in range(leaf.packed)]
         code = rows[:, 0].long()
         for column, size in zip(rows[:, 1:].long().T, sizes[1:], strict=True):
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
         return code
 
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The distinct ones of some categorical rows (n, packed), sorted, and where each row is among them, (n,)."""
+        """The distinct rows among categorical rows (n, packed), sorted, and the index (n,) of each row among them."""
         if self.categories > 2**62:
             found, index = torch.unique(rows, dim=0, return_inverse=True)
             return found, index
@@ -98,7 +98,7 @@ class Encoder(nn.Module):
         return rows.index_select(0, example), index
 
     def observe(self, rows: Tensor) -> None:
-        """Fold new packed rows (n, packed) into the running mean and variance."""
+        """Update the running mean and variance with new packed rows (n, packed)."""
         if not self.normalise or len(rows) == 0:
             return
         rows = rows.to(self.mean)
@@ -133,9 +133,9 @@ class Encoder(nn.Module):
 
 
 def radial_basis(x: Tensor) -> Tensor:
-    """(n, centres^k) the activations of a grid of Gaussians at points x (n, k) of the unit cube, their sum one.
+    """(n, centres^k) the activations of a grid of Gaussians at points x (n, k) of the unit cube, with a sum of one.
 
-    A Gaussian in k numbers is a product of k, and so is the sum over the grid: each number is normalised by itself.
+    Gaussians in k numbers are products, and so is their sum over the grid: each number is normalised separately.
     """
     centres = torch.linspace(0, 1, RBF_CENTRES, dtype=x.dtype, device=x.device)
     along = torch.softmax(-(x.unsqueeze(2) - centres).square() / (2 * RBF_SIGMA**2), dim=2)  # (n, k, centres)
@@ -149,5 +149,5 @@ def _bounds(space: Space, encoding: str) -> tuple[list[float], list[float]]:
     few = encoding != "rbf" or space.shape in ((1,), (2,))
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1 or not few or not space.is_bounded():
         numbers = "one or two numbers" if encoding == "rbf" else "numbers"
-        raise UserError(f"encoding is {encoding!r}, which is for a bounded Box of {numbers}; got {space}.")
+        raise UserError(f"encoding is {encoding!r}, which needs a bounded Box of {numbers}; got {space}.")
     return np.asarray(space.low, dtype=float).tolist(), np.asarray(space.high, dtype=float).tolist()

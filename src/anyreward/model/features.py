@@ -1,4 +1,4 @@
-"""phi(s, a): what B sees of a transition, and what its columns are called."""
+"""The feature map phi(s, a), whose values are the inputs of B, and the names of its columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """phi, with the space of its values.
+    """The feature map phi, with the space of its values.
 
     ``kind`` is "observation", "achieved_goal" or "function" (of a batch of observations, to an array (n, k)). With
     ``include_action`` the features of (s, a) are (phi(s), a), so that B is a function of state and action.
@@ -28,14 +28,14 @@ class FeatureMap:
     kind: str
     observation_space: Space
     actions: int
-    """how many there are"""
+    """The number of actions."""
     include_action: bool = False
     function: Callable[[Any], Any] | None = None
     function_width: int = 0
     names: tuple[str, ...] | None = None
     table: Array | None = None
     tolerance: Tolerance | None = None
-    """How far from a goal still counts as the goal, where the world says so and F is a table."""
+    """The tolerance within which a goal counts as reached, if the world defines one and F is a table."""
     action_start: int = 0
     """The environment's first action; here actions count from zero."""
 
@@ -94,16 +94,16 @@ class FeatureMap:
         return np.concatenate([state, actions[:, None]], axis=1, dtype=np.float32) if self.include_action else state
 
     def with_actions(self, rows: Array) -> Array:
-        """(n, 1, packed) packed phi(s) (n, k) as phi(s, a); (n, A, packed), for every action, where phi has it."""
+        """phi(s, a) of packed phi(s) (n, k): (n, A, packed) for all actions if phi sees them, else (n, 1, packed)."""
         if not self.include_action:
             return rows[:, None].astype(np.float32)
         every = [np.concatenate([rows, np.full((len(rows), 1), a)], axis=1) for a in range(self.actions)]
         return np.stack(every, axis=1).astype(np.float32)
 
     def packed(self, given: Array, what: Any) -> Array:
-        """Packed features (n, packed) of readable or packed ones (n, k); raises where the numbers name none.
+        """Packed features (n, packed) of readable or packed ones (n, k); raises if there are no such features.
 
-        ``what`` names them in messages.
+        ``what`` describes them in error messages.
         """
         names, parts = self.column_names, list(leaves(self.space))
         width = sum(leaf.packed for leaf in parts)
@@ -167,7 +167,7 @@ class FeatureMap:
 
 
 def finite_rows(rows: Array, what: Any) -> Array:
-    """The same rows; raises where one is not finite. ``what`` names them."""
+    """Return the rows; raises if one is not finite. ``what`` describes them in the error message."""
     bad = np.flatnonzero(~np.isfinite(rows).all(1))
     if len(bad):
         raise UserError(f"{what}: row {bad[0]} of its features is {rows[bad[0]].tolist()}, which is not finite.")
@@ -206,11 +206,11 @@ def feature_map(
         kind = "achieved_goal" if has_goal else "observation"
     if kind == "achieved_goal" and not has_goal:
         raise UserError(
-            f"features is 'achieved_goal', but the observation space is {observation_space}; that needs a Dict with "
+            f"features is 'achieved_goal', but the observation space is {observation_space}; expected a Dict with "
             "the key 'achieved_goal' (a Gymnasium goal environment). Use 'observation', or give a function."
         )
     if kind == "achieved_goal":
-        table = None  # it describes the observation
+        table = None  # the table describes observations
     fm = FeatureMap(
         kind, observation_space, actions, include_action, names=names, table=table, action_start=action_start
     )

@@ -1,4 +1,4 @@
-"""F and B as tables over the states that were seen: the successor features of landmark policies, and their maximum.
+"""Tabular F and B over the states seen in training: the successor features of landmark policies, and their maximum.
 
 A landmark is a state; its policy is the best one for reaching it and staying there. F has one table for each landmark,
 and answers a reward by generalised policy improvement over all of them (the end of Theorem "main-extended"):
@@ -6,8 +6,8 @@ and answers a reward by generalised policy improvement over all of them (the end
     F_k(s, a) = B(s, a) + gamma sum_s' P(s' | s, a) V_k(s'),    V_k(s) = F_k(s, pi_k(s))
     Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
 
-Where there are fewer landmarks than states, policies are put together from these, too: go to a landmark, from there to
-any state around it, and stay (`LandmarkForward.best`).
+If there are fewer landmarks than states, combined policies are added: go to a landmark, from there to any state around
+it, and stay (`LandmarkForward.best`).
 
 The tables are filled in by `anyreward.learning.tables`.
 """
@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from anyreward.model.encoding import Encoder
 
 TABLE_AT_ONCE = 2**25
-"""Numbers that one batch of answers may take."""
+"""Largest number of table entries in one batch of answers."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
 REMEMBERED = 64
-"""Answers kept, so that acting step by step computes each once."""
+"""Number of answers that are cached, so that acting step by step computes each once."""
 
 
 class GrowingModule(nn.Module):
-    """A module of buffers whose sizes follow the data: loading a state takes the sizes that were saved."""
+    """A module whose buffer sizes depend on the data: loading a state dict takes the sizes that were saved."""
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name in self._buffers:
@@ -42,17 +42,17 @@ class GrowingModule(nn.Module):
 
 
 class KnownRows(GrowingModule):
-    """Rows that were seen in training, and how any other row is made of them."""
+    """Rows seen in training, and the interpolation of other rows between them."""
 
     rows: Tensor
     codes: Tensor
     scale: Tensor
     examples: Tensor
-    """(e, packed) rows of the data whose known row is told; none if that is the nearest one"""
+    """(e, packed) rows of the data with an assigned known row; empty if each row belongs to the nearest known row"""
     example_of: Tensor
-    """(e,) that known row"""
+    """(e,) the known row of each example"""
     alike: Tensor
-    """(m, c) the nearest known rows from which actions lead as they do from this one, itself first"""
+    """(m, c) the nearest known rows in which actions have similar effects, the row itself first"""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class KnownRows(GrowingModule):
         return len(self.rows)
 
     def know(self, rows: Tensor, scale: Tensor | None = None) -> None:
-        """Take packed rows (m, packed), all different, as what is known; ``scale`` says what is far in each column."""
+        """Set the known packed rows (m, packed), all distinct; ``scale`` is the unit of distance in each column."""
         if self.categorical:
             codes, order = self._code(rows).sort()
             rows, self.codes = rows[order], codes
@@ -79,31 +79,31 @@ class KnownRows(GrowingModule):
         self.__dict__.pop("_tree", None)
 
     def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
-        """Let rows of the data (e, packed) say which known row is theirs, (e,), and which are alike to it, (m, c).
+        """Assign rows of the data (e, packed) to known rows (e,), and known rows to those that are alike, (m, c).
 
-        On the two sides of a wall, points that are near each other are not alike.
+        Nearby points on different sides of a wall are not alike.
         """
         self.examples, self.example_of, self.alike = examples.clone(), example_of, alike
         self.__dict__.pop("_tree", None)
 
     @property
     def corners(self) -> int:
-        """How many known rows one row is made of: itself, or the corners of a simplex around it."""
+        """The number of known rows that a row is interpolated from: 1 for categories, else the corners of a simplex."""
         return 1 if self.categorical else min(self.rows.shape[1] + 1, max(len(self.rows), 1))
 
     @cached_property
     def _tree(self) -> KDTree:
-        """For the nearest example, or known row where there are no examples."""
+        """Finds the nearest example, or the nearest known row if there are no examples."""
         return KDTree(self._scaled(self.examples if len(self.examples) else self.rows).numpy())
 
     def _scaled(self, rows: Tensor) -> Tensor:
         return (rows / self.scale).double()
 
     def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Which known rows packed rows (n, packed) are made of, and their shares: (n, corners) each.
+        """The known rows that packed rows (n, packed) are interpolated from, and their shares: (n, corners) each.
 
-        A category that was never seen has the share 0. A point among numbers is interpolated between the nearest known
-        ones that are alike; their shares are positive and sum to one.
+        A category that was never seen has the share 0. Numbers are interpolated between the nearest known rows that are
+        alike; their shares are nonnegative and sum to one.
         """
         if len(self.rows) == 0:
             return torch.zeros(len(rows), 1, dtype=torch.int64), torch.zeros(len(rows), 1)
@@ -122,7 +122,7 @@ class KnownRows(GrowingModule):
 
 
 def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:
-    """(n, k) positive shares, with a sum of one, of corners (n, k, p) that give x (n, p) back as well as can be."""
+    """(n, k) nonnegative shares, with a sum of one, of corners (n, k, p) whose mixture approximates x (n, p)."""
     apart = corners - x[:, None]  # (n, k, p)
     gram = apart @ apart.transpose(1, 2)  # (n, k, k)
     size = gram.diagonal(dim1=1, dim2=2).mean(1)
@@ -133,12 +133,12 @@ def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:
 
 
 def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
-    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without a copy of all these rows."""
+    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without copying these rows."""
     return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
 
 
 class TableBackward(GrowingModule):
-    """B(g): a row of numbers for each known feature, interpolated between them where features are numbers."""
+    """B(g) as a table with a row for each known feature, interpolated if features are numbers."""
 
     table: Tensor
 
@@ -159,14 +159,14 @@ class LandmarkForward(GrowingModule):
     """F(s, a, z) with a table for each landmark."""
 
     V: Tensor
-    """(K, M, d) successor features of the landmarks' policies at the known states; empty where visits are kept. Where
-    not all states are landmarks, one more for staying where one is, here and in all tables by landmark"""
+    """(K, M, d) successor features of the landmarks' policies at the known states; empty if visits are kept. If not all
+    states are landmarks, all tables by landmark have one more entry, for the policy of staying in place"""
     visits: Tensor
-    """(K, M, n) float16: shares of the features that a policy visits most, discounted, in all that it visits"""
+    """(K, M, n) float16: shares of the most visited features in the discounted visits of a policy"""
     where: Tensor
-    """(K, M, n) int16: which features these are"""
+    """(K, M, n) int16: the indices of these features"""
     mass: Tensor
-    """(K, M) discounted visits in all: 1 / (1 - gamma) where episodes do not end"""
+    """(K, M) the sum of all discounted visits: 1 / (1 - gamma) if episodes do not end"""
     mean: Tensor
     """(d,) E_rho[B]"""
     B: Tensor
@@ -174,16 +174,16 @@ class LandmarkForward(GrowingModule):
     following: Tensor
     """(M, A, n) known states that an action leads to"""
     share: Tensor
-    """(M, A, n) gamma times how likely each is; their sum is below gamma where an episode may end"""
+    """(M, A, n) gamma times the probability of each; their sum is below gamma if an episode may end"""
     seen: Tensor
-    """(M, A) whether the action was ever seen there"""
+    """(M, A) whether the action was seen in the state"""
     landmarks: Tensor
     """(K,) which of the known states are landmarks"""
     reach: Tensor
-    """(K, M) E[gamma^T], where T is when a landmark's policy is first at its landmark; empty if all are landmarks"""
+    """(K, M) E[gamma^T], where T is the time until a policy reaches its landmark; empty if all states are landmarks"""
     horizon: Tensor
-    """() steps that answers look ahead: several times as many as the farthest state is away from all landmarks; 0 if
-    all states are landmarks"""
+    """() steps that answers look ahead: four times the largest number of steps from the nearest landmark to a state; 0
+    if all states are landmarks"""
 
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
@@ -204,13 +204,13 @@ class LandmarkForward(GrowingModule):
         self._answers: dict[bytes, Tensor] = {}
 
     def fill(self, **tables: Tensor) -> None:
-        """Take new tables, by name."""
+        """Set new tables, by name."""
         for name, table in tables.items():
             setattr(self, name, table)
         self._answers.clear()
 
     def describe(self) -> str:
-        """The sizes of the tables, and what they lack, in words."""
+        """The sizes of the tables and the share of unseen actions, as text."""
         M, K, d = len(self.states), len(self.landmarks), self.B.shape[2]
         size = sum(table.numel() * table.element_size() for table in self.state_dict().values()) / 1e6
         lines = [f"Tables: {M:,} states, {K:,} landmarks, d = {d:,}, {size:.1f} MB."]
@@ -222,48 +222,48 @@ class LandmarkForward(GrowingModule):
             )
         if self.states.categorical and K < M:
             lines.append(
-                f"Fewer landmarks than states: answers look {int(self.horizon)} steps ahead, four times as far as any "
-                "state is from the next landmark."
+                f"Fewer landmarks than states: answers look {int(self.horizon)} steps ahead, four times the largest "
+                "number of steps from the nearest landmark to a state."
             )
         return "\n".join(lines)
 
     def values(self, Z: Tensor) -> Tensor:
-        """(n, K, M) V_k(s) . z: what each landmark's policy earns from each known state, for rewards Z (n, d)."""
+        """(n, K, M) V_k(s) . z: the value of each landmark's policy at each known state, for rewards Z (n, d)."""
         Z = Z.to(self.B)
         if len(self.V):
             K, M, d = self.V.shape
             return (Z @ self.V.view(K * M, d).T).view(len(Z), K, M)
-        paid = self._paid(Z).T  # (d, n)
+        rewards = self._rewards(Z).T  # (d, n)
         found = [
-            mixture(paid, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.states))
+            mixture(rewards, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.states))
             for where, visits in zip(self._pieces(self.where), self._pieces(self.visits), strict=True)
         ]
         return torch.cat(found, 1) * self.mass
 
-    def _paid(self, Z: Tensor) -> Tensor:
-        """(n, d) the mean reward that z (n, d) stands for around each feature."""
+    def _rewards(self, Z: Tensor) -> Tensor:
+        """(n, d) the mean reward of z (n, d) around each feature."""
         return torch.where(self.mean > 0, Z / self.mean.clamp(min=1e-30), torch.zeros_like(Z))
 
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Tables of visits in pieces that are unpacked together."""
+        """Tables of visits in chunks that are processed at once."""
         return torch.split(x, max(1, 2**23 // max(x[0].numel(), 1)))
 
     def best(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, M) the best that is known of each state for rewards Z (n, d), and (n, K, M) by heading for a landmark.
+        """(n, M) the best known value of each state for rewards Z (n, d), and (n, K, M) of heading for each landmark.
 
-        These are values of policies, so that acting greedily on them is never worse. With fewer landmarks than states:
+        These are values of policies, so acting greedily on them is never worse. With fewer landmarks than states:
 
-        1. follow the best landmark's policy for good, max_k V_k, or stay;
-        2. before that, act freely for some steps, twice as many as lie between two landmarks;
-        3. or follow a landmark's policy until it is there, and then do as in 2.
+        1. follow the policy of the best landmark forever, max_k V_k, or stay;
+        2. take the best actions for `horizon` steps, then continue as in 1;
+        3. follow a landmark's policy until the landmark is reached, then continue as in 2.
         """
         values = self.values(Z)  # (n, K, M)
         V = values.amax(1)
         if int(self.horizon) == 0:
             return V, values
-        paid = torch.einsum("mad,nd->nma", self.B, Z)
+        rewards = torch.einsum("mad,nd->nma", self.B, Z)
         for _ in range(int(self.horizon)):
-            V = self._seen_only(paid + self._ahead(V)).amax(2)
+            V = self._seen_only(rewards + self._ahead(V)).amax(2)
         K = len(self.landmarks)
         here = values[:, torch.arange(K), self.landmarks]  # (n, K) staying there
         gain = (V[:, self.landmarks] - here).clamp(min=0)
@@ -277,7 +277,7 @@ class LandmarkForward(GrowingModule):
         return ahead.T.view(len(V), -1, self.actions)
 
     def _seen_only(self, Q: Tensor) -> Tensor:
-        """Q (n, M, A), where actions that were never seen are never better than those that were."""
+        """Q (n, M, A), with actions that were never seen below all that were seen."""
         worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
         worst = worst.where(worst < torch.inf, 0.0)
         return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))
@@ -291,7 +291,7 @@ class LandmarkForward(GrowingModule):
         return torch.zeros(len(which), len(self.mean)).to(self.B).scatter_(1, where, visits / self.mean[where])
 
     def best_rows(self, z: Tensor) -> Tensor:
-        """(M, d) the successor features of the policy that `best` has found for a reward z (d,), from each state."""
+        """(M, d) the successor features of the policy that `best` finds for a reward z (d,), from each state."""
         values, every = self.values(z[None])[0], torch.arange(len(self.states))
         rows = self._rows(values.argmax(0), every)
         if int(self.horizon) == 0:
@@ -313,7 +313,7 @@ class LandmarkForward(GrowingModule):
 
     @torch.no_grad()
     def tables(self, Z: Tensor) -> Tensor:
-        """(n, M, A) Q at the known states for rewards Z (n, d): the best landmark from wherever an action leads."""
+        """(n, M, A) Q at the known states for rewards Z (n, d): the reward plus the `best` value of the next state."""
         K, M = len(self.landmarks), len(self.states)
         at_once = max(1, TABLE_AT_ONCE // max(K * M, self.share.numel(), 1))
         return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
@@ -322,7 +322,7 @@ class LandmarkForward(GrowingModule):
         return self._seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self._ahead(self.best(Z)[0]))
 
     def table(self, z: Tensor) -> Tensor:
-        """(M, A) Q at the known states for one reward z (d,), remembered for the next call."""
+        """(M, A) Q at the known states for one reward z (d,), cached."""
         key = z.to(self.B).numpy().tobytes()
         if key not in self._answers:
             if len(self._answers) >= REMEMBERED:
@@ -338,7 +338,7 @@ class LandmarkForward(GrowingModule):
         return self.look_up(rows, self.tables(distinct), which)
 
     def look_up(self, rows: Tensor, Q: Tensor, which: Tensor | None = None) -> Tensor:
-        """(n, A) of tables Q (m, M, A) at packed observations (n, packed), each from its own (``which``, (n,))."""
+        """(n, A) tables Q (m, M, A) at packed observations (n, packed); ``which`` (n,) selects the table of each."""
         if len(self.states) == 0:
             return torch.zeros(len(rows), self.actions)
         index, share = self.states.locate(rows)  # (n, corners)
@@ -362,9 +362,9 @@ class LandmarkForward(GrowingModule):
 
     @torch.no_grad()
     def leading(self, rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) the landmark that it is best to head for, for z (d,), from packed observations (n, packed).
+        """(n,) the best landmark to head for, for z (d,), from packed observations (n, packed).
 
-        -1 stands for staying where one is. The second result (n,) is the gap to the second best.
+        -1 means to stay in place. The second result (n,) is the gap to the second best.
         """
         index, share = self.states.locate(rows)
         heading = self.best(z[None])[1][0]  # (K, M)

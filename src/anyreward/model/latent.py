@@ -1,4 +1,4 @@
-"""The task vector z: the distributions that training draws it from, and the one rule of its length."""
+"""The task vector z: its distributions in training, and its length."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Draw = Callable[[int, Tensor, torch.Generator | None], Tensor]
 
 
 def preprocess_z(z: Tensor) -> Tensor:
-    """What F sees of z: z / sqrt(1 + |z|^2 / d), bounded by sqrt(d) (Appendix, implementation details)."""
+    """The input of F for z: z / sqrt(1 + |z|^2 / d), bounded by sqrt(d) (Appendix, implementation details)."""
     d = z.shape[-1]
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     return z * torch.rsqrt(1 + norm.square() / d)
@@ -64,7 +64,7 @@ def reward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Ten
 class ZMixture:
     """Shares of the distributions that training draws z from; the rest is the paper's Cauchy distribution.
 
-    A new distribution is a function above, a field here, and its entry in ``DISTRIBUTIONS``.
+    To add a distribution, add a function above, a field here and an entry in ``DISTRIBUTIONS``.
     """
 
     goals: float = 0.0
@@ -86,7 +86,7 @@ class ZMixture:
         return any(getattr(self, field.name) > 0 for field in fields(self))
 
     def draw(self, n: int, d: int, B: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """(n, d) random z; B (m, d) are embeddings of the replay buffer, without which all z are Cauchy."""
+        """(n, d) random z; B (m, d) are embeddings of rows of the replay buffer. Without B, all z are Cauchy."""
         if B is None or not self.needs_B:
             return cauchy_z(n, d, generator)
         choice = torch.rand(n, generator=generator, device=_device(generator))
@@ -105,7 +105,7 @@ DISTRIBUTIONS: dict[str, Draw] = {"goals": goal_z, "sums": sum_z, "rewards": rew
 
 
 def trained_length(z: Tensor, norm: ZNorm) -> Tensor:
-    """Z (..., d) at the length that it has in training; zero stays zero."""
+    """Scale z (..., d) to its length in training; zero stays zero."""
     if norm == "free":
         return z
     size: Tensor = torch.linalg.vector_norm(z, dim=-1, keepdim=True).clamp_min(1e-12)
@@ -113,7 +113,7 @@ def trained_length(z: Tensor, norm: ZNorm) -> Tensor:
 
 
 def asked_length(z_R: Tensor, norm: ZNorm, radius: float) -> tuple[Tensor, Tensor]:
-    """z_R (n, d) at the length that F knows best, and the scale (n,) of each: z_R = scale * z.
+    """Scale z_R (n, d) to the length at which F is evaluated; returns z and the scale (n,), z_R = scale * z.
 
     Scaling a reward changes no optimal policy. ``radius`` is the root mean square of |B|.
     """

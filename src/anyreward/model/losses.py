@@ -22,7 +22,7 @@ def expected_forward(F_next: Tensor, z: Tensor, temperature: float) -> Tensor:
 
 
 class BiasTerms(NamedTuple):
-    """m-bar where the loss asks for it."""
+    """The values of m-bar in the loss."""
 
     here: Tensor
     """(b,) m-bar(s_i, z_i, g_i), at the features whose B multiplies F_i"""
@@ -47,7 +47,7 @@ def fb_loss(
 
     1/(2 b^2) sum_ij (F_i . B'_j - discount_i F_next_i . B_target_j)^2 - 1/b sum_i here_i F_i . B_i
 
-    With a bias, F . B + m-bar takes the place of F . B, everywhere.
+    With a bias, F . B + m-bar replaces F . B.
 
     Args:
         F: (b, d) F(s_i, a_i, z_i).
@@ -56,9 +56,9 @@ def fb_loss(
         F_next: (b, d) the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i); no gradient.
         B_target: (k, d) the target network's B(s'_j, a'_j); no gradient.
         discount: (b,) gamma, or 0 where the transition terminated.
-        weights: (k,) of the rows of the second minibatch, their sum one; 1/k each unless given.
-        here: (b,) 1, which is the default; the discount where successor measures count from t = 1.
-        bias: what m-bar adds.
+        weights: (k,) weights of the rows of the second minibatch, with a sum of one; default: 1/k each.
+        here: (b,) weights of F_i . B_i; default: 1. The discount where successor measures count from t = 1.
+        bias: the values of m-bar, if there is a bias.
     """
     if not (F.shape == B.shape == F_next.shape and B_other.shape == B_target.shape and F.shape[1] == B_other.shape[1]):
         shapes = [tuple(t.shape) for t in (F, B, B_other, F_next, B_target)]
@@ -80,12 +80,12 @@ def orthonormality_loss(B: Tensor, B_other: Tensor, weights: Tensor | None = Non
     Args:
         B: (b, d) B(s_i, a_i).
         B_other: (k, d) B(s'_j, a'_j), of the second, independent minibatch.
-        weights: (k,) of the rows of the second minibatch, their sum one; 1/k each unless given.
+        weights: (k,) weights of the rows of the second minibatch, with a sum of one; default: 1/k each.
     """
     if B.ndim != 2 or B.shape[1:] != B_other.shape[1:]:
         raise UserError(f"orthonormality_loss got shapes {tuple(B.shape)} and {tuple(B_other.shape)}; expected (b, d).")
     fixed, other = B.detach(), B_other.detach()
-    gradient = (fixed @ other.T * _shares(other, weights)) @ other - fixed  # (b, d), b times that with respect to B
+    gradient = (fixed @ other.T * _shares(other, weights)) @ other - fixed  # (b, d), b times the gradient
     return (B * gradient).sum(1).mean()
 
 
@@ -94,14 +94,14 @@ def _shares(rows: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def given_gradient(F: Tensor, B_here: Tensor, F_next: Tensor, BB: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(b, d) the gradient of fb_loss with respect to F where B is given, and so is E[B B^T] of all data.
+    """(b, d) the gradient of fb_loss with respect to F, for a fixed B with a known E[B B^T].
 
     Args:
         F: (b, d) F(s_i, a_i, z_i).
         B_here: (b, d) B(s_i, a_i).
         F_next: (b, d) as in `fb_gradients`.
-        BB: (d, d) E[B B^T], in the place of a second minibatch.
-        weight: (b,) of each F_i . B_i, where it is not 1.
+        BB: (d, d) E[B B^T] over all data, instead of a second minibatch.
+        weight: (b,) weights of F_i . B_i; default: 1.
     """
     b = len(F)
     if weight is not None:
@@ -129,15 +129,15 @@ def fb_gradients(
     Args:
         F: (b, d) F(s_i, a_i, z_i).
         B: (m, d) B of the features of both minibatches.
-        here: (b,) which row of B belongs to (s_i, a_i).
+        here: (b,) the row of B that belongs to (s_i, a_i).
         first: weights of the first len(first) rows of B in the first minibatch; their sum is one.
         second: weights of the last len(second) rows of B in the second minibatch; their sum is one.
         F_next: (b, d) discount_i times the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i).
         B_target: (len(second), d) the target network's B for those rows.
         orthonormality: lambda, the weight of the orthonormality loss.
-        weight: (b,) of each F_i . B_i, where it is not 1.
-        offset: (b, k) what a bias adds to the residuals. Then the third result is the gradient with respect to it;
-            otherwise that is None.
+        weight: (b,) weights of F_i . B_i; default: 1.
+        offset: (b, k) added to the residuals by a bias. The third result is the gradient with respect to it, or None
+            without an offset.
     """
     b, d, m, k = len(F), F.shape[1], len(B), len(second)
     B_first, B_second, B_here, F_here = B[: len(first)], B[m - k :], B.index_select(0, here), F

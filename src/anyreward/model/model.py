@@ -1,4 +1,4 @@
-"""F, B and pi_z as a whole: packed observations and features in, F, B, Q and actions out."""
+"""The model: F, B, Q and greedy actions as functions of packed observations and features."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The forward-backward representation: F and B, with phi and the encoders of what they see."""
+    """The forward-backward representation: F and B, with phi and the encoders of their inputs."""
 
     phi: FeatureMap
     observation_encoder: Encoder
@@ -32,7 +32,7 @@ class Model:
     F: nn.Module
     B: nn.Module
     bias: nn.Module | None = None
-    """m-bar(s, z, g), where the representation is extended by one"""
+    """m-bar(s, z, g); None for a representation without bias"""
 
     @property
     def actions(self) -> int:
@@ -41,12 +41,12 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number type of the networks."""
+        """The dtype of the networks."""
         return self._some_tensor.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return self._some_tensor.device
 
     @property
@@ -55,7 +55,7 @@ class Model:
 
     @property
     def landmarks(self) -> LandmarkForward | None:
-        """F, where it is a table with a policy for each landmark; None where it is a network."""
+        """F, if it consists of tables with a policy for each landmark; None if it is a network."""
         return self.F if isinstance(self.F, LandmarkForward) else None
 
     @property
@@ -70,7 +70,7 @@ class Model:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """The networks and encoders by name: what is saved of a model."""
+        """The networks and encoders by name, as they are saved."""
         parts = {"F": self.F, "B": self.B, "bias": self.bias}
         parts |= {"observation_encoder": self.observation_encoder, "feature_encoder": self.feature_encoder}
         return {name: module for name, module in parts.items() if module is not None}
@@ -94,7 +94,7 @@ class Model:
             return table
         index = None
         if encoder.categorical:
-            features, index = encoder.distinct(features)  # often few: B sees each only once
+            features, index = encoder.distinct(features)  # often few: B is computed once for each
         B: Tensor = self.B(encoder.compact(features))
         return B if index is None else B.index_select(0, index)
 
@@ -125,13 +125,13 @@ class Model:
         return (Q if index is None else Q.index_select(0, index)).cpu()
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
-        """pi_z(s) = argmax_a F(s, a, z) . z, (n,): the place for an actor, where actions are continuous."""
+        """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
         return self.q(observations, z).argmax(1)
 
     def q_for(self, Z: Tensor) -> Callable[[Tensor, Array], Tensor]:
         """Q as a function of packed observations (n, packed) and the index of each one's z among Z (m, d): (n, A).
 
-        For many steps with the same z: whatever depends on z alone is computed once.
+        For many steps with the same z: what depends only on z is computed once.
         """
         if self.landmarks is None:
             return lambda observations, which: self.q(observations, Z[which])
@@ -145,13 +145,13 @@ class Model:
             every = np.repeat(np.arange(len(Z)), n)
             return self.q_for(Z)(observations.repeat(len(Z), 1), every).view(len(Z), n, -1)
         tables = []
-        for z in torch.split(Z.to(self.dtype), max(1, 16_384 // n)):  # bounded memory: m * n rows go through F
+        for z in torch.split(Z.to(self.dtype), max(1, 16_384 // n)):  # F is evaluated on m * n rows: bound the memory
             rows = self.q(observations.repeat(len(z), 1), z.repeat_interleave(n, dim=0))
             tables.append(rows.view(len(z), n, -1))
         return torch.cat(tables)
 
     def normalise(self, observations: Tensor, features: Tensor) -> None:
-        """Fold new packed observations and features into the encoders' running statistics.
+        """Update the encoders' running statistics with new packed observations and features.
 
         The inputs of a fixed B keep the statistics that it was fitted with.
         """
@@ -163,7 +163,7 @@ class Model:
 def make_encoders(
     phi: FeatureMap, normalise: bool = True, encoding: str = "plain", feature_encoding: str | None = None
 ) -> tuple[Encoder, Encoder]:
-    """The encoders of observations and of features; raises for images that no network here can take."""
+    """The encoders of observations and of features; raises for unsupported images."""
     space = phi.seen_space
     if channels_last(space):
         raise UserError(
@@ -177,7 +177,7 @@ def make_encoders(
     )
     if features.image:
         raise UserError(
-            "B would see whole images, for which it has no network. Give features: a function of the observation, or "
+            "The input of B would be images, which is not supported. Give features: a function of the observation, or "
             "a goal environment whose achieved_goal holds a few numbers."
         )
     return observe, features

@@ -11,7 +11,7 @@ from anyreward.model.latent import preprocess_z
 
 
 def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -> nn.Sequential:
-    """ReLU layers of equal width; ``layer_norm`` normalises before every ReLU but the last."""
+    """A multilayer perceptron with ReLU; ``layer_norm`` adds a LayerNorm before every ReLU except the last."""
     parts: list[nn.Module] = []
     for layer in range(layers):
         parts.append(nn.Linear(inputs if layer == 0 else hidden, hidden))
@@ -23,9 +23,9 @@ def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -
 
 
 class ConvEncoder(nn.Module):
-    """The paper's convolutions: images of bytes (n, frames * height * width) to numbers (n, width).
+    """The paper's convolutions: maps uint8 images (n, frames * height * width) to features (n, width).
 
-    Channels come last in memory, with which PyTorch's convolutions on a CPU are faster (docs/speed.md).
+    It uses the memory format channels_last, which is faster on a CPU (docs/speed.md).
     """
 
     def __init__(self, image: tuple[int, int, int]) -> None:
@@ -47,21 +47,21 @@ class ConvEncoder(nn.Module):
         first, *others = self.net
         assert isinstance(first, nn.Conv2d)
         images = rows.view(-1, *self.image).to(first.weight.dtype, memory_format=torch.channels_last)
-        # bytes are scaled to 0..1 by scaling the weights, which are fewer
+        # scale the weights by 1 / 255 instead of the images, which are larger
         y = nn.functional.conv2d(images, first.weight / 255, first.bias, first.stride)
         return _run(others, y).flatten(1)
 
 
 def _cells(pixels: int) -> int:
-    """Outputs of the three convolutions along one side."""
+    """The output size of the three convolutions along one side."""
     return ((pixels - 8) // 4 + 1 - 4) // 2 + 1 - 2
 
 
 def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
-    """(n, hidden) the first layer on x with z beside it: z (n, d), or (1, d) for all rows.
+    """(n, hidden) the first layer, applied to x and z side by side: z (n, d), or (1, d) for all rows.
 
-    An integer x (n, k) holds the columns of a one-hot encoding that are one: the layer then looks k rows up in its
-    weights instead of multiplying with zeros.
+    An integer x (n, k) holds the indices of the ones of a one-hot encoding: the layer then sums k rows of its weights
+    instead of multiplying by zeros.
     """
     weight, bias = layer.weight.T, layer.bias  # (inputs, hidden)
     if x.dtype != torch.int64 and (z is None or len(z) == len(x)):
@@ -85,7 +85,7 @@ def _look_up(weight: Tensor, columns: Tensor) -> Tensor:
 
 
 def input_layer_of_actions(layer: nn.Linear, x: Tensor, z: Tensor, actions: int) -> Tensor:
-    """(n A, hidden) the first layer for every action of every row, where the action is an input beside x.
+    """(n A, hidden) the first layer for every action of every row, where the action is an input.
 
     Each action has its own weights for x and shares those for z: z (n, d), or (1, d) for all rows.
     """
@@ -100,7 +100,7 @@ def input_layer_of_actions(layer: nn.Linear, x: Tensor, z: Tensor, actions: int)
 
 
 def input_layer_of_taken(layer: nn.Linear, x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> Tensor:
-    """(n, hidden) the same for the action taken in each row; rows are sorted by action, ``counts`` for each."""
+    """(n, hidden) the first layer for the action taken in each row; rows are sorted by action, ``counts`` of each."""
     weight, width = layer.weight.T, (layer.in_features - z.shape[1]) // len(counts)
     if x.dtype == torch.int64:
         return input_layer(layer, x + width * actions[:, None], z)
@@ -110,12 +110,12 @@ def input_layer_of_taken(layer: nn.Linear, x: Tensor, z: Tensor, actions: Tensor
 
 
 class Forward(nn.Module):
-    """F: an encoded observation (n, width), or its one-hot columns (n, k), and z (n, d) to one vector an action.
+    """F: maps an encoded observation (n, width), or its one-hot columns (n, k), and z (n, d) to a vector per action.
 
     The action chooses a block of the last layer's outputs or, with ``action_input``, the weights of the observation in
     the first layer. Then all actions share the other layers, which helps where several actions have the same effect.
-    ``wide`` adds a network of one hidden layer, that many times as wide, to the deep one. Observations that are images
-    (n, bytes), of shape ``image``, go through convolutions first.
+    ``wide`` adds a network with one hidden layer of ``wide * hidden`` units to the deep one. Images (n, bytes) of shape
+    ``image`` pass through a `ConvEncoder` first.
 
     With ``goal``, the width of an encoded goal, this is Q(s, ., g) of goal-oriented DQN: the goal takes the place of z,
     and d is one.
@@ -144,11 +144,11 @@ class Forward(nn.Module):
 
     @property
     def parts(self) -> list[nn.Sequential]:
-        """The networks whose sum F is."""
+        """The networks that are summed to F."""
         return [self.net] if self.wide is None else [self.net, self.wide]
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """F(s, ., z), (n, A, d), of z as `preprocess_z` gives it; the inner product F . z uses the raw z."""
+        """F(s, ., z), (n, A, d), for z as returned by `preprocess_z`; the inner product F . z uses the raw z."""
         x = self._convolved(x)
         F = self._all_actions(self.net, x, z)
         for part in self.parts[1:]:
@@ -209,12 +209,12 @@ class Forward(nn.Module):
 
 
 def every_taken(F: Tensor, actions: Tensor) -> Tensor:
-    """(n, d) of F (n, A, d) for the actions taken (n,)."""
+    """(n, d) the rows of F (n, A, d) for the actions taken (n,)."""
     return F.gather(1, actions[:, None, None].expand(-1, 1, F.shape[2])).squeeze(1)
 
 
 class Backward(nn.Module):
-    """B: encoded features (n, width), or their one-hot columns (n, k), to (n, d)."""
+    """B: maps encoded features (n, width), or their one-hot columns (n, k), to (n, d)."""
 
     def __init__(self, width: int, dim: int, hidden: int, layers: int, layer_norm: bool) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class Backward(nn.Module):
 
 
 class GoalInput(nn.Module):
-    """In the place of B for goal-oriented DQN: the z of a goal is the encoded goal itself, (n, width)."""
+    """Replaces B in goal-oriented DQN: the z of a goal is the encoded goal itself, (n, width)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class GoalInput(nn.Module):
 
 
 def dense(g: Tensor, width: int) -> Tensor:
-    """(n, width) an encoding that may be given as its columns that are one, (n, k) integers."""
+    """(n, width) a dense encoding, also from the integer indices (n, k) of its ones."""
     if g.dtype != torch.int64:
         return g
     return torch.zeros(len(g), width, device=g.device).scatter_(1, g, 1.0)
@@ -249,8 +249,8 @@ def dense(g: Tensor, width: int) -> Tensor:
 class Bias(nn.Module):
     """m-bar(s, z, g) (Definition "fb2"): the part of the successor density that does not depend on the action.
 
-    A network of s and z and a network of g end in a vector each; one ReLU layer of their sum gives a number for every
-    pair. So its rank is not bounded by d, as that of F . B is, and a pair costs only that layer.
+    A network of s and z and a network of g return a vector each; a ReLU and a linear layer map the sum of two vectors
+    to a number. The rank of m-bar is not bounded by d, unlike that of F . B, and each pair costs only this layer.
     """
 
     def __init__(

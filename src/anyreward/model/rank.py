@@ -1,4 +1,4 @@
-"""The one rule of rank: which directions of B were learned."""
+"""The numerical rank of B: which of its directions count as learned."""
 
 from __future__ import annotations
 

@@ -148,6 +148,6 @@ def warn_if_blind(estimate: Estimate, count: int) -> None:
         warnings.warn(
             f"These {count:,} samples tell {estimate.seen} of the {estimate.of} directions of B apart (the covariance "
             f"of B among them is ill-conditioned); a ridge of {estimate.ridge:.2g} takes the reward as zero along the "
-            "others. More samples, from more places, would help.",
+            "others. More samples, from other states, would help.",
             stacklevel=4,
         )

@@ -375,13 +375,13 @@ def goal(*at: Any, state: Any = None) -> Reward:
 
 def goals(at: Any, weights: Any = None) -> Reward:
     """Several goals at once: an array (n, k) of features, with weights (n,) that are one unless given."""
-    places = _finite(at, "goals()")
-    if places.ndim == 1:
-        places = places[:, None]  # numbers of states
-    w = np.ones(len(places)) if weights is None else _finite(weights, "The weights of goals()")
-    if places.ndim != 2 or w.shape != (len(places),):
-        raise UserError(f"goals() got goals {places.shape} and weights {w.shape}; expected (n, k) and (n,).")
-    return Reward(tuple((float(weight), Goal(tuple(place))) for weight, place in zip(w, places.tolist(), strict=True)))
+    rows = _finite(at, "goals()")
+    if rows.ndim == 1:
+        rows = rows[:, None]  # numbers of states
+    w = np.ones(len(rows)) if weights is None else _finite(weights, "The weights of goals()")
+    if rows.ndim != 2 or w.shape != (len(rows),):
+        raise UserError(f"goals() got goals {rows.shape} and weights {w.shape}; expected (n, k) and (n,).")
+    return Reward(tuple((float(weight), Goal(tuple(row))) for weight, row in zip(w, rows.tolist(), strict=True)))
 
 
 def reward(of: Callable[..., Any] | Predicts | str, name: str | None = None) -> Reward:

@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half-written, and reading them back with their hashes checked."""
+"""Atomic writing of files, reading of JSON and .npz files, and SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from anyreward.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
+    """Write a temporary file, fsync it and rename it: a reader sees the old file or the new one, never a part."""
     write_together({path: content})
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write several files as `write_atomically` does: all beside first, then all renamed at once, in their order."""
+    """Write several files like `write_atomically`: first all temporary files, then all are renamed, in order."""
     written: list[tuple[str, Path]] = []
     try:
         for path, content in contents.items():
@@ -54,7 +54,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; a file that is missing or broken is the user's to mend."""
+    """Read JSON; raises `UserError` if the file is missing or invalid."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The arrays of an .npz file by name, or some of them; what is none, or holds objects, is the user's to mend."""
+    """The arrays of an .npz file, or those of ``names``; raises `UserError` if it is unreadable or holds objects."""
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     try:

@@ -1,4 +1,4 @@
-"""Metrics of a run: a line of JSON each, and TensorBoard on request."""
+"""Metrics of a run, as lines of JSON and optionally in TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from anyreward.storage.files import write_atomically
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl`` of a run folder; each line is whole once written."""
+    """Appends lines to ``metrics.jsonl`` of a run folder and flushes each."""
 
     def __init__(self, folder: Path, tensorboard: bool = False, after: int | None = None) -> None:
-        """Begin anew, or go on ``after`` so many updates, without the lines of later ones."""
+        """Start a new file, or continue one ``after`` this number of updates; later lines are dropped."""
         self._board: Any = None
         if tensorboard:
             try:
@@ -31,7 +31,7 @@ class MetricsLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, metrics: dict[str, float]) -> None:
-        """One line; ``metrics`` must hold "updates"."""
+        """Write one line; ``metrics`` must have the key "updates"."""
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
         if self._board is not None:
@@ -54,7 +54,7 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
     path = Path(folder) / "metrics.jsonl"
     if not path.is_file():
         raise UserError(f"There is no metrics.jsonl in {folder}; is it a run folder?")
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # a line without an end was not written to its end
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # a line without a newline is incomplete
     try:
         return [json.loads(line) for line in whole]
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The paper's theory on finite MDPs, which are solved exactly: docs/theory.md leads from each statement to its code."""
+"""The paper's theory on finite MDPs, which are solved exactly. docs/theory.md lists the code of each statement."""
 
 from anyreward.theory import bounds, navigation, stationary
 from anyreward.theory.bounds import Bound

@@ -1,6 +1,6 @@
-"""The paper's bounds on optimality gaps, each next to the gap that it bounds: for any F and B, exact or not.
+"""The paper's bounds on optimality gaps, each with the gap that it bounds, for any F and B, exact or not.
 
-Rewards r of functions on an FB are on its goals (G,); those of functions on an MDP are (S,) or (S, A).
+Functions of an FB take rewards r (G,) on its goals; functions of an MDP take rewards (S,) or (S, A).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Number = TypeVar("Number", float, Array)
 
 
 class Bound(NamedTuple, Generic[Number]):
-    """What a statement promises and what it is about: the gap is at most the bound."""
+    """The bound of a statement and the actual gap: the statement says gap <= bound."""
 
     bound: Number
     gap: Number
 
 
 class Draws(NamedTuple):
-    """Policies of z_R estimated from samples, one for each draw of the sample."""
+    """Results for z_R estimated from a sample, one for each draw of the sample."""
 
     z: Array
     """(draws, d) z_hat"""
     gap: Array
     """(draws,) |V^{pi_z-hat} - V*|_inf for the reward itself"""
     eps_fb: Array
-    """(draws,) the same for r-hat, the reward that the sample stands for: the part that F and B are to blame for"""
+    """(draws,) the same for r-hat, the reward whose z_R is z_hat: the part due to the errors of F and B"""
 
 
 def q_from_successors(mdp: FiniteMDP, pi: Array, r: Array, phi: Array | None = None) -> Array:
@@ -87,7 +87,7 @@ def dual_approximation(fb: FB, r: Array, p: float = 2.0) -> tuple[Bound[float], 
     """The gaps of V and of Q in dual norms, 1/p + 1/q = 1: eps = sup_{s,a} |E(z_R)|_Lp(rho) (thm:approx, claim 3).
 
     At most 3 eps |r|_Lq(rho) / (1 - gamma) and 2 eps |r|_Lq(rho) / (1 - gamma). p = 1 is `approximation`; training
-    makes the error small in p = 2.
+    minimises the error for p = 2.
     """
     if not 1 <= p < np.inf:
         raise UserError(f"p is {p}; expected 1 <= p < infinity.")
@@ -128,7 +128,7 @@ def pointwise(fb: FB, r: Array) -> Bound[Array]:
 def approximate_reward(fb: FB, r: Array, r_hat: Array, eps_fb: float | None = None) -> Bound[float]:
     """|V^{pi_z_hat} - V*|_inf <= 2 |r - r_hat|_inf / (1 - gamma) + eps_FB where z comes from r_hat (prop:approxr).
 
-    eps_FB bounds the gap of that policy for r_hat itself; it is that very gap unless given, for example as
+    eps_FB bounds the gap of that policy for r_hat: by default the gap itself, or for example
     ``approximation(fb, r_hat).bound``.
     """
     difference, z = _difference(r, r_hat), fb.z_of(r_hat)
@@ -143,17 +143,16 @@ def skewness(B: Array, rho: Array) -> float:
     """
     orthonormal = B @ orthonormaliser(B, rho).T
     if not orthonormal.size:
-        raise UserError("B is zero, so that nothing but zero is in its span; expected B with some component not zero.")
+        raise UserError("B is zero, so its span has no function but zero; expected a nonzero component.")
     return float(np.linalg.norm(orthonormal, axis=1).max())
 
 
 def sampled_reward(
     fb: FB, r: Array, n: int, delta: float, variance: float = 0.0, draws: int = 200, seed: int = 0
 ) -> Bound[float]:
-    """|V^{pi_z_hat} - V*|_inf <= eps_FB + `sampling_term` for z_hat from n samples, mostly (thm:approxzR).
+    """|V^{pi_z_hat} - V*|_inf <= eps_FB + `sampling_term` with probability 1 - delta (thm:approxzR).
 
-    With probability 1 - delta: the gap is the one that this share of the draws stays within. eps_FB is the largest of
-    any draw.
+    z_hat is estimated from n samples. Over the draws, the gap is its 1 - delta quantile and eps_FB its maximum.
     """
     found = sampled_gaps(fb, r, n, draws, seed, variance)
     return _with_probability(sampling_term(fb, r, n, delta, variance), found, delta)
@@ -162,17 +161,17 @@ def sampled_reward(
 def sampled_reward_as_printed(
     fb: FB, r: Array, n: int, delta: float, variance: float = 0.0, draws: int = 200, seed: int = 0
 ) -> Bound[float]:
-    """The same with the bound that the paper prints, which is too small: the gap can exceed it."""
+    """`sampled_reward` with the bound as printed in the paper, which is too small: the gap can exceed it."""
     found = sampled_gaps(fb, r, n, draws, seed, variance)
     return _with_probability(sampling_term_as_printed(fb, r, n, delta, variance), found, delta)
 
 
 def sampling_term(fb: FB, r: Array, n: int, delta: float, variance: float = 0.0) -> float:
-    """What estimating z_R from n samples of the reward adds to eps_FB, with probability 1 - delta (thm:approxzR).
+    """The bound's term for estimating z_R from n samples of the reward, with probability 1 - delta (thm:approxzR).
 
-    ``variance`` is that of a reward observed at one goal. The statement is corrected: for orthonormal B,
-    E|z_hat - z_R|^2 = (E_rho[(v + r^2) |B|^2] - |z_R|^2) / n, and |r_hat - r|_inf <= zeta |z_hat - z_R| holds with
-    zeta squared where the square is taken. See `sampling_term_as_printed`.
+    ``variance`` (v) is that of a reward observed at one goal. This corrects the paper: for orthonormal B,
+    E|z_hat - z_R|^2 = (E_rho[(v + r^2) |B|^2] - |z_R|^2) / n, and |r_hat - r|_inf <= zeta |z_hat - z_R|, so that zeta
+    is squared under the square root. See `sampling_term_as_printed`.
     """
     _check_sample(n, delta, variance)
     C = orthonormaliser(fb.B, fb.rho)
@@ -182,22 +181,22 @@ def sampling_term(fb: FB, r: Array, n: int, delta: float, variance: float = 0.0)
 
 
 def sampling_term_as_printed(fb: FB, r: Array, n: int, delta: float, variance: float = 0.0) -> float:
-    """The same as thm:approxzR prints it, which is too small: use `sampling_term`.
+    """The term as printed in thm:approxzR, which is too small: use `sampling_term`.
 
-    It has zeta for zeta squared, and d Var(r) for the variance of r B, which a constant reward shows to be wrong: r B
-    varies as B does, while Var(r) = 0.
+    It has zeta instead of zeta squared, and d Var(r) instead of the variance of r B. A constant reward is a
+    counterexample: Var(r) = 0, while r B varies as B does.
     """
     _check_sample(n, delta, variance)
-    fb.on_pairs(r)  # complains where r does not fit
+    fb.on_pairs(r)  # raises if r does not fit
     d = len(orthonormaliser(fb.B, fb.rho))
     spread = variance + fb.rho @ (r - fb.rho @ r) ** 2
     return float(2 / (1 - fb.mdp.gamma) * np.sqrt(skewness(fb.B, fb.rho) * d * spread / (n * delta)))
 
 
 def sampled_gaps(fb: FB, r: Array, n: int, draws: int, seed: int, variance: float = 0.0) -> Draws:
-    """Draw n rewards at goals from rho, estimate z_R from them, and see what pi_{z_hat} loses; many times over.
+    """Draw n rewards at goals from rho, estimate z_R and measure the gap of pi_{z_hat}, ``draws`` times.
 
-    gap <= eps_fb + `sampling_term` in a share of at least 1 - delta of the draws.
+    gap <= eps_fb + `sampling_term` holds with probability at least 1 - delta in each draw.
     """
     _check_sample(n, 1.0, variance)
     check_weights(fb.rho)
@@ -219,7 +218,7 @@ def project(r: Array, B: Array, rho: Array) -> Array:
 
 
 def fixed_backward(fb: FB, r: Array) -> tuple[Bound[float], Bound[float]]:
-    """|V^{pi_z_R} - V*|_inf for the best F of a fixed B, as `exact` makes it (thm:fixedbackward).
+    """|V^{pi_z_R} - V*|_inf for the best F of a fixed B, as returned by `exact` (thm:fixedbackward).
 
     At most 2 |r - r_B|_inf / (1 - gamma), eq. (simplifiedlaplacianbound), and at most
     |(Id - gamma P_*)^-1 (r - r_B)|_inf + |(Id - gamma P_{pi_z_R})^-1 (r - r_B)|_inf, eq. (laplacianbound).
@@ -228,7 +227,7 @@ def fixed_backward(fb: FB, r: Array) -> tuple[Bound[float], Bound[float]]:
     best = fb.true_measure(z) @ fb.B @ inverse_covariance(fb.B, fb.rho)  # (Cov B)^-1 Succ(B)
     if fb.bias is not None or not np.allclose(fb.forward(z), best, rtol=1e-6, atol=1e-8 * _sup(best)):
         raise UserError(
-            "This F is not the best one for its B, which these bounds are about; take exact(mdp, rho, phi, B)."
+            "This F is not the best one for its B, which these bounds require; use exact(mdp, rho, phi, B)."
         )
     outside = r - project(r, fb.B, fb.rho)
     pi, (_, pi_star) = fb.policy(z), _optimal(mdp, fb.on_pairs(r))
@@ -272,7 +271,7 @@ def binding_pairs(distance: Array) -> tuple[Array, Array]:
     np.fill_diagonal(needed, False)
     for k in range(len(distance)):
         through = (distance[:, k, None] + distance[k] <= distance * (1 + 1e-12)) & (
-            np.maximum(distance[:, k, None], distance[k]) < distance  # else two pairs could each stand for the other
+            np.maximum(distance[:, k, None], distance[k]) < distance  # else two pairs could each imply the other
         )
         through[k], through[:, k] = False, False
         needed &= ~through
@@ -282,14 +281,14 @@ def binding_pairs(distance: Array) -> tuple[Array, Array]:
 
 def _check_metric(distance: Array, goals: int) -> None:
     if distance.shape != (goals, goals):
-        raise UserError(f"distance has shape {distance.shape}; expected ({goals}, {goals}), one for each two goals.")
+        raise UserError(f"distance has shape {distance.shape}; expected ({goals}, {goals}), one per pair of goals.")
     apart = distance[~np.eye(goals, dtype=bool)]
-    # through k: never shorter than the direct way
+    # the triangle inequality, through k
     shortcut = any((distance[:, k, None] + distance[k] < distance * (1 - 1e-9)).any() for k in range(goals))
     if np.diag(distance).any() or not (apart > 0).all() or (distance != distance.T).any() or shortcut:
         raise UserError(
-            "distance is no metric; expected zero from a goal to itself, positive otherwise, the same both ways, and "
-            "no longer than the way through a third goal."
+            "distance is not a metric; expected zero from a goal to itself, positive otherwise, symmetric, and "
+            "with the triangle inequality."
         )
 
 

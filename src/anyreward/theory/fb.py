@@ -1,4 +1,4 @@
-"""Forward-backward representations of a finite MDP as tables: exact ones, and what any of them says."""
+"""Tabular forward-backward representations of finite MDPs, exact or not, with their policies and Q-functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from anyreward.theory.finite_mdp import FiniteMDP
 Array = np.ndarray[Any, Any]
 
 TIE = 1e-12
-"""Two actions are equally good where F . z differs by less than this share of |F| |z|: that much is rounding."""
+"""Two actions are tied if F . z differs by less than this share of |F| |z|, which is within rounding errors."""
 RANK = 1e-7
-"""A direction in which B is smaller than this share of its largest one counts as unused."""
+"""A direction of B counts as unused if its singular value is below this share of the largest."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class FB:
     B: Array
     """(G, d)"""
     rho: Array
-    """(G,) positive; bounds that speak of samples need a sum of one"""
+    """(G,) positive; bounds for samples need a sum of one"""
     phi: Array
-    """(S, A) the number of the goal that each state and action is"""
+    """(S, A) the index of the goal of each state and action"""
     bias: Callable[[Array], Array] | None = None
-    """z (d,) -> m-bar(., z, .) (S, G); None is zero"""
+    """z (d,) -> m-bar(., z, .) (S, G); None means zero"""
     first: int = 0
     """0: successors from t = 0 on; 1: from t = 1 on, for rewards on states alone (sec:diracs)"""
 
@@ -68,15 +68,15 @@ class FB:
 
     def z_of(self, r: Array) -> Array:
         """(d,) z_R = E_rho[r B], eq. (zR2)."""
-        self.on_pairs(r)  # complains where r does not fit
+        self.on_pairs(r)  # raises if r does not fit
         return np.asarray((self.rho * r) @ self.B)
 
     def reward_of(self, z: Array) -> Array:
-        """(G,) the reward B . (Cov B)^+ z in the span of B, whose z this is (proof of thm:fixedbackward)."""
+        """(G,) the reward B . (Cov B)^+ z in the span of B, whose z_R is z (proof of thm:fixedbackward)."""
         return np.asarray(self.B @ inverse_covariance(self.B, self.rho) @ z)
 
     def preferences(self, z: Array) -> Array:
-        """(S, A) F(s, a, z) . z, of which pi_z takes the largest."""
+        """(S, A) F(s, a, z) . z, which pi_z maximises."""
         return np.asarray(self.forward(self._task(z)) @ z)
 
     def policy(self, z: Array) -> Array:
@@ -88,14 +88,14 @@ class FB:
             raise UserError(f"z has shape {np.shape(z)}; expected ({self.dimension},).")
         return np.asarray(z)
 
-    def baseline(self, z: Array, r: Array) -> Array:
-        """(S,) what the Q of pi_z holds beside F . z_R: V-bar^z (thm:main2), and r(s) where successors start at 1."""
+    def state_value(self, z: Array, r: Array) -> Array:
+        """(S,) the part of the Q of pi_z besides F . z_R: V-bar^z (thm:main2), and r(s) if successors start at 1."""
         now = self.on_pairs(r)[:, 0] if self.first else np.zeros(self.mdp.states)
         return now if self.bias is None else np.asarray(now + self.bias(z) @ (self.rho * r))
 
     def q(self, z: Array, r: Array) -> Array:
         """(S, A) the model's Q of pi_z for r, F(s, a, z) . z_R + V-bar^z(s), eq. (Qfunc_general)."""
-        return np.asarray(self.forward(z) @ self.z_of(r) + self.baseline(z, r)[:, None])
+        return np.asarray(self.forward(z) @ self.z_of(r) + self.state_value(z, r)[:, None])
 
     def model_density(self, z: Array) -> Array:
         """(S, A, G) the model of m^{pi_z}: F(s, a, z) . B(g) + m-bar(s, z, g)."""
@@ -111,12 +111,12 @@ class FB:
         return self.true_measure(z) / self.rho
 
     def error(self, z: Array) -> Array:
-        """(S, A, G) E(z) = m^{pi_z} - F . B - m-bar (thm:pointwiseapprox); zero says eq. (extendedFB) holds."""
+        """(S, A, G) E(z) = m^{pi_z} - F . B - m-bar (thm:pointwiseapprox); zero if eq. (extendedFB) holds."""
         return self.true_density(z) - self.model_density(z)
 
 
 def check_weights(rho: Array, total: bool = True) -> None:
-    """Complain where rho is no positive probability distribution, or without ``total``, no positive measure."""
+    """Raise unless rho is a positive probability distribution or, without ``total``, a positive measure."""
     if rho.ndim != 1 or not (rho > 0).all() or (total and not abs(rho.sum() - 1) < 1e-9):
         raise UserError(
             f"rho has shape {rho.shape}, smallest entry {rho.min(initial=np.inf):.3g} and sum {rho.sum():.6g}; "
@@ -125,7 +125,7 @@ def check_weights(rho: Array, total: bool = True) -> None:
 
 
 def check_goals(mdp: FiniteMDP, phi: Array, goals: int, first: int) -> None:
-    """Complain where phi does not give each state and action a goal, or ``first`` does not fit it."""
+    """Raise unless phi gives each state and action a goal and ``first`` fits it."""
     if phi.shape != (mdp.states, mdp.actions) or not np.issubdtype(phi.dtype, np.integer):
         raise UserError(f"phi is {phi.dtype} {phi.shape}; expected whole numbers, ({mdp.states}, {mdp.actions}).")
     if phi.min() < 0 or phi.max() >= goals:
@@ -134,13 +134,13 @@ def check_goals(mdp: FiniteMDP, phi: Array, goals: int, first: int) -> None:
         raise UserError(f"first is {first}; expected 0 (successors from t = 0 on) or 1 (from t = 1 on).")
     if first == 1 and (phi != phi[:, :1]).any():
         raise UserError(
-            "first is 1 and phi depends on the action: without t = 0, F . z cannot see what an action pays at once. "
+            "first is 1 and phi depends on the action: without t = 0, F . z lacks the immediate reward of an action. "
             "Use goals on states alone (goals_are_states), or first=0."
         )
 
 
 def goals_are_pairs(mdp: FiniteMDP) -> Array:
-    """(S, A) phi = Id: every state and action is a goal of its own, number s A + a."""
+    """(S, A) phi = Id: every pair (s, a) is its own goal, with index s A + a."""
     return np.arange(mdp.states * mdp.actions).reshape(mdp.states, mdp.actions)
 
 
@@ -155,7 +155,7 @@ def greedy(f: Array, slack: float = 0.0) -> Array:
 
 
 def greedy_in(F: Array, z: Array) -> Array:
-    """(S, A) argmax_a F(s, a) . z for F (S, A, d), where differences by rounding count as ties."""
+    """(S, A) argmax_a F(s, a) . z for F (S, A, d), where differences within rounding errors count as ties."""
     return greedy(F @ z, TIE * float(np.linalg.norm(F, axis=-1).max() * np.linalg.norm(z)))
 
 
@@ -202,11 +202,11 @@ def universal_successor_features(mdp: FiniteMDP, features: Array, w: Array) -> A
 
 
 def _settle(mdp: FiniteMDP, R: Array, z: Array, successors: Callable[[Array], Array]) -> Array:
-    """(S, A, d) F = successors(pi) of a policy that is optimal for R and greedy in F . z, also between equal actions.
+    """(S, A, d) F = successors(pi) of a policy that is optimal for R and greedy in F . z, with the same ties.
 
-    F jumps where pi changes, so a tie that rounding decides must be decided for F and for pi_z alike.
+    F is discontinuous where pi changes, so ties within rounding errors must be broken in the same way for F and pi_z.
     """
-    # the loop is policy iteration and gets there from anywhere; from the optimum, it has only ties left to decide
+    # the loop is policy iteration; started from the optimum, it only breaks ties
     pi = greedy(mdp.q_value(mdp.optimal_value(R), R))
     for _ in range(100):
         F = successors(pi)
@@ -214,11 +214,11 @@ def _settle(mdp: FiniteMDP, R: Array, z: Array, successors: Callable[[Array], Ar
         if (chosen == pi).all():
             return F
         pi = chosen
-    raise RuntimeError("two actions differ by as little as rounding does, and the policy takes turns between them")
+    raise RuntimeError("the policy alternates between actions that differ only by rounding errors")
 
 
 def with_bias(fb: FB) -> FB:
-    """The same model with advantages alone in F: F' = F - mean_a F, and m-bar' = m-bar + (mean_a F) . B (def:fb2).
+    """The same model with only advantages in F: F' = F - mean_a F, and m-bar' = m-bar + (mean_a F) . B (def:fb2).
 
     Policies and Q stay the same; the rank of F' . B may be smaller.
     """
@@ -241,7 +241,7 @@ def inverse_covariance(B: Array, rho: Array) -> Array:
 
 
 def orthonormaliser(B: Array, rho: Array) -> Array:
-    """(d, d) C = (E_rho B B^T)^-1/2, symmetric, with which C B is L2(rho)-orthonormal (rem:normB).
+    """(d, d) C = (E_rho B B^T)^-1/2, symmetric, such that C B is L2(rho)-orthonormal (rem:normB).
 
     Where only k < d directions of B are used, C is (k, d): it also reduces the dimension to the rank of B.
     """
@@ -258,8 +258,7 @@ def orthonormaliser(B: Array, rho: Array) -> Array:
 def change_variables(fb: FB, C: Array) -> FB:
     """B' = C B, F'(s, a, z) = C^-T F(s, a, C^-1 z): other coordinates for z, the same policies and Q (rem:normB).
 
-    C (k, d) may have fewer rows, or more, than B has components, as long as it loses nothing of B: a pseudo-inverse
-    takes the place of C^-1.
+    C (k, d) need not be square if it keeps every direction that B uses: a pseudo-inverse takes the place of C^-1.
     """
     C = np.asarray(C)
     if C.ndim != 2 or C.shape[1] != fb.dimension:
@@ -268,8 +267,8 @@ def change_variables(fb: FB, C: Array) -> FB:
     B = fb.B @ C.T
     if not np.allclose(B @ back.T, fb.B, rtol=0, atol=1e-7 * np.abs(fb.B).max()):
         raise UserError(
-            "C is singular in a direction that B uses, so C B cannot stand for B; expected an invertible C, or one "
-            "that only drops what B does not use, such as orthonormaliser(B, rho)."
+            "C is singular in a direction that B uses, so C B cannot replace B; expected an invertible C, or one "
+            "that only drops directions that B does not use, such as orthonormaliser(B, rho)."
         )
     bias = fb.bias
     return replace(
@@ -287,8 +286,8 @@ def improvement(fb: FB, r: Array, Z: Array) -> Array:
     """
     if fb.bias is not None:
         raise UserError(
-            "With a bias, F . z_R alone is no Q: it lacks V-bar^z, which differs from one z to the other, so its "
-            "largest value over z says nothing. Use a representation without bias, or the largest fb.q(z, r)."
+            "With a bias, F . z_R alone is not a Q-function: it lacks V-bar^z, which depends on z, so values for "
+            "different z cannot be compared. Use a representation without bias, or the largest fb.q(z, r)."
         )
     if np.ndim(Z) != 2 or len(Z) == 0:
         raise UserError(f"Z has shape {np.shape(Z)}; expected (n, {fb.dimension}), one z or more.")

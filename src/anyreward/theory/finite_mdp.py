@@ -1,4 +1,4 @@
-"""Finite MDPs solved exactly, in float64: the ground truth that everything learned is held against."""
+"""Finite MDPs, solved exactly in float64: the ground truth for everything that is learned."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from anyreward.worlds.maze import Maze, parse_maze
 Array = np.ndarray[Any, Any]
 
 SPARSE_ABOVE = 150
-"""States above which transitions are kept sparse: optimal values break even at some 70, values of policies at 200."""
+"""Number of states above which P is sparse; the break-even is at about 70 for optimal values, 200 for policy values."""
 MOST_PAIRS = 5_000
-"""Pairs (s, a) up to which the successor measure is built: 200 MB, and some seconds for the inverse."""
+"""Largest number of pairs (s, a) for a successor measure: 200 MB, and some seconds for the inverse."""
 
 
 @dataclass(frozen=True)
 class FiniteMDP:
     """A reward-free MDP (S, A, P, gamma) with finitely many states and actions.
 
-    Where an episode can terminate, the rows of ``P`` sum to less than one: what is missing ends there.
-    With a sparse ``P`` nothing of size S x S is built densely. Its linear systems are solved by a sparse LU: quick
-    where steps are short, as in mazes; where they lead anywhere, `value_iteration` is cheaper in thousands of states.
+    A row of ``P`` sums to less than one if the episode can terminate: the rest is the probability of termination.
+    With a sparse ``P``, values and policies need no dense S x S array. Linear systems are solved by sparse LU, which is
+    fast for local transitions, as in mazes; otherwise `value_iteration` is faster for thousands of states.
     """
 
     P: Any
     """P[s, a, s'] = P(s' | s, a) as an array (S, A, S), or as a SciPy sparse matrix (S*A, S) with row s*A + a."""
     gamma: float
     observations: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """(S,) the observation that belongs to each state: 0, 1, ... if left out."""
+    """(S,) the observation of each state; default: 0, 1, ..."""
 
     def __post_init__(self) -> None:
         if hasattr(self.P, "tocsr"):
@@ -56,7 +56,7 @@ class FiniteMDP:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether P is kept as a sparse matrix."""
+        """Whether P is a sparse matrix."""
         return not isinstance(self.P, np.ndarray)
 
     @property
@@ -71,28 +71,26 @@ class FiniteMDP:
 
     @property
     def live(self) -> Array:
-        """The states that do not end the episode at once; only these can be a goal that is stayed at."""
+        """The states in which an episode can continue; only these can be goals to stay at."""
         return np.flatnonzero(self.P.sum(-1).reshape(self.states, self.actions).sum(1) > 0)
 
     def restricted(self, states: Array) -> FiniteMDP:
-        """The MDP on some of its states (n,), which none of their actions may leave."""
+        """The MDP on a subset (n,) of its states; raises if an action leads out of the subset."""
         P = (self.P.toarray() if self.is_sparse else self.P).reshape(self.states, self.actions, self.states)[states]
         inside = P[..., states]
         beyond = np.flatnonzero((P.sum((0, 1)) > 0) & ~np.isin(np.arange(self.states), states))
         if len(beyond):
             shown = ", ".join(str(x) for x in self.observations[beyond[:5]].tolist())
-            raise UserError(
-                f"{len(beyond)} states are left out that actions lead to, such as {shown}; the others alone are no MDP."
-            )
+            raise UserError(f"Actions lead to {len(beyond)} states that are left out, such as {shown}; include them.")
         return FiniteMDP(inside, self.gamma, self.observations[states])
 
     def transition_matrix(self, pi: Array) -> Any:
-        """(..., S, S) P_pi(s'|s) of policies pi (..., S, A); with a sparse P that of one policy, sparse as well."""
+        """(..., S, S) P_pi(s'|s) of policies pi (..., S, A); with a sparse P, of one policy (S, A), sparse."""
         pi = self._policies(pi)
         if not self.is_sparse:
             return np.asarray(np.einsum("...sa,sat->...st", pi, self.P))
         if pi.ndim != 2:
-            raise UserError(f"Policies of shape {pi.shape}: with a sparse P, ask for one transition matrix at a time.")
+            raise UserError(f"Policies of shape {pi.shape}: with a sparse P, compute one transition matrix at a time.")
         return sparse.transition_matrix(self.P, pi)
 
     def on_states(self, r: Array) -> Array:
@@ -101,7 +99,7 @@ class FiniteMDP:
         return np.broadcast_to(r[..., None], (*r.shape, self.actions))
 
     def policy_value(self, pi: Array, r: Array) -> Array:
-        """(..., S) V^pi for policies pi (..., S, A) and rewards r, (..., S) or (..., S, A); t = 0 counts."""
+        """(..., S) V^pi for policies pi (..., S, A) and rewards r, (..., S) or (..., S, A), from t = 0 on."""
         pi, r = self._policies(pi), self._state_action(r)
         return self._solve(pi, (pi * r).sum(-1))
 
@@ -129,7 +127,7 @@ class FiniteMDP:
             raise UserError(f"tolerance is {tolerance}; it must be positive.")
         r = self._state_action(r)
         V = np.zeros(r.shape[:-1])
-        off = np.abs(r).max(initial=0.0) / (1 - self.gamma)  # how far V can be from V*: a sweep leaves gamma of it
+        off = np.abs(r).max(initial=0.0) / (1 - self.gamma)  # a bound on |V - V*|, which a sweep multiplies by gamma
         while off > tolerance:
             last, V = V, self.q_value(V, r).max(-1)
             off = self.gamma * min(off, np.abs(V - last).max() / (1 - self.gamma))
@@ -140,7 +138,7 @@ class FiniteMDP:
         pi = self._policies(pi)
         start = np.full(self.states, 1.0 / self.states) if start is None else np.asarray(start, dtype=np.float64)
         if start.shape[-1:] != (self.states,):
-            raise UserError(f"start has shape {start.shape}; expected (..., {self.states}), a probability a state.")
+            raise UserError(f"start has shape {start.shape}; expected (..., {self.states}), one probability per state.")
         if not ((start >= 0).all() and (np.abs(start.sum(-1) - 1) < 1e-6).all()):
             raise UserError("start must hold probabilities: no negative entry, and a sum of one.")
         return np.asarray(self._solve(pi, start, transposed=True)[..., None] * pi)
@@ -155,20 +153,20 @@ class FiniteMDP:
         return M.reshape(self.states, self.actions, self.states, self.actions)
 
     def check_pairs(self) -> None:
-        """Complain where there are too many (s, a) for what is quadratic in them."""
+        """Raise if there are too many pairs (s, a) for an array of pairs x pairs entries."""
         n = self.states * self.actions
         if n > MOST_PAIRS:
             raise UserError(
                 f"The successor measure of {self.states:,} states and {self.actions} actions has {n:,} x {n:,} "
-                f"entries. Above {MOST_PAIRS:,} pairs (s, a) it is not built: memory grows with their square, time "
-                "with their cube. policy_value, q_value and occupancy answer for a reward or a start without it."
+                f"entries. Above {MOST_PAIRS:,} pairs (s, a) it is not computed: memory grows with their square, "
+                "time with their cube. Use policy_value, q_value or occupancy, which do not need it."
             )
 
     def successor_density(self, pi: Array, rho: Array) -> Array:
-        """(S, A, S, A) m^pi = M^pi / rho for a positive rho (S, A): what F(s, a, z)^T B(s', a') stands for."""
+        """(S, A, S, A) m^pi = M^pi / rho for a positive rho (S, A); modelled by F(s, a, z)^T B(s', a')."""
         rho = np.asarray(rho, dtype=np.float64)
         if rho.shape != (self.states, self.actions):
-            raise UserError(f"rho has shape {rho.shape}; expected ({self.states}, {self.actions}), one entry a pair.")
+            raise UserError(f"rho has shape {rho.shape}; expected ({self.states}, {self.actions}), one entry per pair.")
         if not (rho > 0).all():
             raise UserError(f"rho has an entry {rho.min()}; a density needs rho > 0 at every (s, a).")
         return np.asarray(self.successor_measure(pi) / rho)
@@ -180,23 +178,23 @@ class FiniteMDP:
             solved = [sparse.optimum(self.P, self.gamma, one) for one in r.reshape(-1, self.states, self.actions)]
             choices, values = np.array([a for a, _ in solved], dtype=np.int64), np.array([V for _, V in solved])
             return choices.reshape(r.shape[:-1]), values.reshape(r.shape[:-1])
-        size = np.abs(r).max((-2, -1), initial=0.0)[..., None] / (1 - self.gamma)  # (..., 1) of what is added up
+        size = np.abs(r).max((-2, -1), initial=0.0)[..., None] / (1 - self.gamma)  # (..., 1) the scale of values
         choice = self._sweeps(r)  # (..., S)
         for _ in range(10_000):
             pi = np.eye(self.actions)[choice]
             Q = self.q_value(self.policy_value(pi, r), r)
             current = np.take_along_axis(Q, choice[..., None], -1)[..., 0]
-            # switch only for a real gain: rounding must not make two equal actions take turns
+            # switch only if the gain exceeds rounding errors, so that equal actions do not alternate
             better = Q.max(-1) > current + sparse.ROUNDING / (1 - self.gamma) * size
             if not better.any():
                 return choice, np.asarray(current)
             choice = np.where(better, Q.argmax(-1), choice)
-        raise RuntimeError("policy iteration did not settle")  # impossible: finitely many policies, each better
+        raise RuntimeError("policy iteration did not converge")  # impossible: finitely many policies, each better
 
     def _sweeps(self, r: Array) -> Array:
-        """(..., S) actions after value iteration from zero, until none changes any more for some sweeps.
+        """(..., S) the greedy actions of value iteration from zero, which stops when they no longer change.
 
-        Policy iteration from the best action of the moment would carry the news of a goal one state further a round.
+        Policy iteration from the greedy actions of r alone would propagate a goal by only one state per iteration.
         """
         flat, P = r.reshape(-1, self.states * self.actions), self.P.reshape(-1, self.states).T
         V, choice = np.zeros((len(flat), self.states)), np.full((len(flat), self.states), -1)
@@ -228,7 +226,7 @@ class FiniteMDP:
         return pi
 
     def _state_action(self, r: Array) -> Array:
-        # Where S = A, a batch of state rewards looks like one reward on states and actions: say so with `on_states`.
+        # If S = A, a batch of rewards on states looks like one reward on states and actions; use `on_states` for it.
         r = np.asarray(r, dtype=np.float64)
         if not np.isfinite(r).all():
             raise UserError("The reward holds NaN or infinity; expected finite numbers.")
@@ -251,9 +249,9 @@ def finite_mdp(
 def finite_mdp(
     source: gym.Env[Any, Any] | Maze | str, gamma: float, most_states: int | None = None
 ) -> FiniteMDP | None:
-    """The exact MDP of a maze or its drawing, or behind an environment: our mazes, or a toy-text table ``P``.
+    """The exact MDP of a maze, a maze drawing, or an environment that has a `Maze` or a toy-text table ``P``.
 
-    None for an environment that shows neither, and, before anything large is built, above ``most_states`` states.
+    None for any other environment, and above ``most_states`` states; then nothing large is built.
     """
     most = most_states or float("inf")
     maze: Any = None
@@ -267,7 +265,7 @@ def finite_mdp(
     else:
         raise UserError(
             f"finite_mdp got a {type(source).__name__}; it takes a Gymnasium environment (of a world: world.make()), "
-            "a Maze or a maze drawing. For arrays there is FiniteMDP(P, gamma)."
+            "a Maze or a maze drawing. For arrays, use FiniteMDP(P, gamma)."
         )
     if isinstance(maze, Maze):
         return None if len(maze.free) > most else _maze_mdp(maze, gamma)
@@ -303,9 +301,9 @@ def from_entries(
     gamma: float,
     observations: Array | None = None,
 ) -> FiniteMDP:
-    """An MDP of (states, actions) from its transitions: the rows s*A + a, where they lead, and how likely.
+    """An MDP of shape (states, actions) from its transitions: rows s*A + a, next states and probabilities.
 
-    Sparse above `SPARSE_ABOVE` states.
+    P is sparse above `SPARSE_ABOVE` states.
     """
     S, A = shape
     observations = np.arange(S) if observations is None else observations

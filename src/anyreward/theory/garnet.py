@@ -1,4 +1,4 @@
-"""Garnets: random finite MDPs, to test on more than mazes."""
+"""Garnets: random finite MDPs."""
 
 from __future__ import annotations
 

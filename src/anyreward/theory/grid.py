@@ -1,4 +1,4 @@
-"""The continuous maze as a finite MDP on a fine grid, and playing in the maze itself for the value of any policy."""
+"""The continuous maze as a finite MDP on a fine grid, and values of policies from rollouts in the maze itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Array = np.ndarray[Any, Any]
 
 
 def ticks(step: float) -> Array:
-    """(n,) the grid's coordinates: the middles of intervals as long as ``step``, and the border, where moves end."""
+    """(n,) the grid's coordinates: the midpoints of intervals of length ``step``, and the border, where moves end."""
     side = round(1 / step)
     return np.concatenate([[0.0], (np.arange(side) + 0.5) / side, [1.0]])
 
 
 def lattice_noise(deviation: float) -> tuple[Array, Array]:
-    """Whole numbers and how likely each is: a normal distribution of mean 0 and this standard deviation, on them."""
-    if deviation < 0.5:  # too narrow for its density to be summed: its variance is what matters
+    """Integers and their probabilities: a normal distribution of mean 0 and this standard deviation, on integers."""
+    if deviation < 0.5:  # too narrow to sample its density: match its variance
         p = deviation**2 / 2
         return np.array([-1, 0, 1]), np.array([p, 1 - 2 * p, p])
     reach = int(np.ceil(4 * deviation))
@@ -32,10 +32,10 @@ def lattice_noise(deviation: float) -> tuple[Array, Array]:
 
 
 def grid_mdp(plane: Plane, gamma: float, step: float = 0.0125) -> FiniteMDP:
-    """The dynamics on a grid whose noise has the variance that it has in the maze. A state's observation is (x, y).
+    """The dynamics on a grid, with noise of the same variance as in the maze. A state's observation is (x, y).
 
-    Moves of 0.1 lead from one point of the grid to another if ``step`` divides 0.1. What ends between points, coming
-    from the border, is shared among those around it, but never through a wall.
+    ``step`` must divide 0.1, the length of a move, so that moves end at grid points. Moves from the border may end
+    between points: their probability is split among the points around, but never across a wall.
     """
     if not 0 < step <= 0.1 or abs(0.1 / step - round(0.1 / step)) > 1e-9:
         raise UserError(f"step is {step}; expected one that divides 0.1, the length of a move.")
@@ -71,7 +71,7 @@ def grid_mdp(plane: Plane, gamma: float, step: float = 0.0125) -> FiniteMDP:
 
 
 def grid_actions(actions: Array, step: float, positions: Array, which: Array) -> Array:
-    """(n,) the actions (m, S) of grid policies, each position (n, 2) by its own (``which``) at the nearest point."""
+    """(n,) the action of policy ``which`` (n,) of ``actions`` (m, S) at the point nearest to each position (n, 2)."""
     axis = ticks(step)
     middles = (axis[1:] + axis[:-1]) / 2
     near = np.searchsorted(middles, positions)  # (n, 2)
@@ -87,9 +87,9 @@ def played_value(
     steps: int = 300,
     seed: int = 0,
 ) -> Array:
-    """(n,) discounted returns of n policies for as many rewards, played in the maze from random starts.
+    """(n,) mean discounted returns of n policies, each for its own reward, over rollouts from random starts.
 
-    Policies ``act`` on positions (m, 2), and which reward each is for (m,). All meet the same starts and noise.
+    ``act`` takes positions (m, 2) and the index of each one's policy (m,). All share the same starts and noise.
     """
     rng, n = np.random.default_rng(seed), len(paid)
     which = np.repeat(np.arange(n), starts)

@@ -1,6 +1,6 @@
-"""Finite MDPs whose P is a sparse matrix, for thousands of states: nothing of size S x S is built densely.
+"""Finite MDPs whose P is a sparse matrix, for thousands of states: no dense S x S array is built.
 
-P is a SciPy matrix (S*A, S) with row s*A + a for (s, a). Linear systems are solved by a sparse LU.
+P is a SciPy matrix (S*A, S) with row s*A + a for (s, a). Linear systems are solved by sparse LU.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from scipy.sparse.linalg import splu
 Array = np.ndarray[Any, Any]
 
 SWEEPS_BETWEEN_LOOKS = 16
-"""Sweeps of value iteration after which to see whether the policy still changes."""
+"""Sweeps of value iteration between checks whether the policy still changes."""
 MOST_SWEEPS = 1_024
-"""Sweeps of value iteration before a policy is evaluated exactly, whether it still changes or not."""
+"""Largest number of sweeps of value iteration before a policy is evaluated exactly."""
 ROUNDING = 1e-14
-"""Relative error that a step may carry; times the horizon 1 / (1 - gamma), a gain that no policy is changed for."""
+"""Relative rounding error of a step. Gains below it times the horizon 1 / (1 - gamma) do not change a policy."""
 
 
 def csr_matrix(entries: Any, shape: tuple[int, int] | None = None) -> Any:
-    """Anything that SciPy can make a sparse matrix of, in float64 and row by row."""
+    """A sparse matrix in float64 and CSR format, from anything that SciPy accepts."""
     return csr_array(entries, shape=shape, dtype=np.float64)
 
 
 def transition_matrix(P: Any, pi: Array) -> Any:
     """(S, S) P_pi(s'|s) of one policy pi (S, A), sparse."""
     S, A = pi.shape
-    # the rows of a state lie together, so that all of them, weighted, make up one row of P_pi
+    # the rows of a state are consecutive; weighted by pi, they form one row of P_pi
     weights = np.repeat(pi.reshape(-1), np.diff(P.indptr))
     P_pi = type(P)((weights * P.data, P.indices.copy(), P.indptr[::A].copy()), shape=(S, S))
     P_pi.sum_duplicates()
@@ -42,25 +42,25 @@ def solve(P: Any, gamma: float, pi: Array, b: Array, transposed: bool = False) -
     S, A = pi.shape[-2:]
     batch = np.broadcast_shapes(pi.shape[:-2], b.shape[:-1])
     columns = np.broadcast_to(b, (*batch, S)).reshape(-1, S)
-    way = "T" if transposed else "N"
+    trans = "T" if transposed else "N"
     if pi.size == S * A:  # one policy for all: factorised once
         factors = _factorised(P, gamma, pi.reshape(S, A))
-        x = [factors.solve(column, way) for column in columns]
+        x = [factors.solve(column, trans) for column in columns]
     else:
         policies = np.broadcast_to(pi, (*batch, S, A)).reshape(-1, S, A)
-        x = [_factorised(P, gamma, one).solve(column, way) for one, column in zip(policies, columns, strict=True)]
+        x = [_factorised(P, gamma, one).solve(column, trans) for one, column in zip(policies, columns, strict=True)]
     return np.array(x).reshape(*batch, S)
 
 
 def optimum(P: Any, gamma: float, r: Array) -> tuple[Array, Array]:
     """(S,) the actions of an optimal policy and its value, for one reward r (S, A).
 
-    Policy iteration, with sweeps of value iteration before each exact evaluation: plain policy iteration would carry
-    the news of a goal only one cell further in each round. Sweeps from V^pi never fall below it, so each policy is
-    better than the one before.
+    Policy iteration, with sweeps of value iteration before each exact evaluation: plain policy iteration would
+    propagate a goal by only one state per iteration. Sweeps from V^pi never fall below V^pi, so each policy is better
+    than the one before.
     """
     S, A = r.shape
-    by_action = P[np.arange(S * A).reshape(S, A).T.reshape(-1)]  # row a*S + s: a maximum over actions is quick so
+    by_action = P[np.arange(S * A).reshape(S, A).T.reshape(-1)]  # row a*S + s, for a fast maximum over actions
     r = np.ascontiguousarray(r.T)  # (A, S)
 
     def q_value(V: Array, r: Array) -> Array:  # (A, S)
@@ -77,13 +77,13 @@ def optimum(P: Any, gamma: float, r: Array) -> tuple[Array, Array]:
             if (choice == last).all():
                 break
         r_pi = r[choice, np.arange(S)]
-        # rounding errors grow with what is added up, not with the sum: rewards of both signs may cancel
+        # rounding errors grow with the absolute values of the rewards, not with V: rewards of both signs may cancel
         V, size = solve(P, gamma, np.eye(A)[choice], np.stack([r_pi, np.abs(r_pi)]))
         gains = q_value(V, r) > V + noise * (q_value(size, np.abs(r)) + size)
         if not gains.any() or not (V - before > noise * size).any():
             return choice, V
         before = V
-    raise RuntimeError("policy iteration did not settle")  # impossible: finitely many policies, each better
+    raise RuntimeError("policy iteration did not converge")  # impossible: finitely many policies, each better
 
 
 def _factorised(P: Any, gamma: float, pi: Array) -> Any:

@@ -1,4 +1,4 @@
-"""F and B of one policy as successor and predecessor features of each other, and z_R from another distribution."""
+"""F and B of one policy as successor and predecessor features of each other; z_R from another distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class SuccessorDensity:
-    """m^pi of one policy as a matrix, with the weights of its two sides; z is fixed, so that F is (n, d) here."""
+    """m^pi of one policy as a matrix, with the weights of its rows and columns. z is fixed, so F is (n, d)."""
 
     m: Array
     """(n, G) density of goals after each of n starts (s, a)"""
@@ -29,17 +29,15 @@ class SuccessorDensity:
         check_weights(self.rho_goals)
         if self.m.shape != (len(self.rho), len(self.rho_goals)):
             raise UserError(
-                f"m has shape {self.m.shape}; expected ({len(self.rho)}, {len(self.rho_goals)}) as weighed."
+                f"m has shape {self.m.shape}; expected ({len(self.rho)}, {len(self.rho_goals)}), as the weights."
             )
 
 
 def density_of(fb: FB, z: Array, rho: Array | None = None) -> SuccessorDensity:
-    """The true m^{pi_z} of a representation; rho (S A,) weighs the starts and is fb.rho where goals are pairs."""
+    """The true m^{pi_z} of a representation; rho (S A,) weights the starts; default: fb.rho, if goals are pairs."""
     if rho is None:
         if not np.array_equal(fb.phi, goals_are_pairs(fb.mdp)):
-            raise UserError(
-                "The goals are not the pairs (s, a), so that fb.rho cannot weigh the starts; give rho (S A,)."
-            )
+            raise UserError("The goals are not the pairs (s, a), so fb.rho cannot weight the starts; give rho (S A,).")
         rho = fb.rho
     return SuccessorDensity(fb.true_density(z).reshape(-1, fb.goals), rho, fb.rho)
 
@@ -78,18 +76,18 @@ def singular_values(density: SuccessorDensity) -> Array:
 
 
 def truncated(density: SuccessorDensity, d: int) -> tuple[Array, Array]:
-    """F (n, d), B (G, d) of least loss in dimension d: the singular value decomposition of m in L2(rho), cut off at d.
+    """F (n, d), B (G, d) of least loss in dimension d: the truncated singular value decomposition of m in L2(rho).
 
     Cov B = Id and Cov F is diagonal, one of the standard forms after rem:normB.
     """
     if not 1 <= d <= min(density.m.shape):
-        raise UserError(f"d is {d}; expected 1 to {min(density.m.shape)}, the most singular values there are.")
+        raise UserError(f"d is {d}; expected 1 to {min(density.m.shape)}, the number of singular values.")
     left, size, right = np.linalg.svd(_weighed(density), full_matrices=False)
     return (left * size)[:, :d] / np.sqrt(density.rho)[:, None], right[:d].T / np.sqrt(density.rho_goals)[:, None]
 
 
 def _weighed(density: SuccessorDensity) -> Array:
-    """(n, G) m where the plain sum of squares is the squared norm in L2(rho) x L2(rho)."""
+    """(n, G) m, scaled so that its sum of squares is its squared norm in L2(rho) x L2(rho)."""
     return np.asarray(np.sqrt(density.rho)[:, None] * density.m * np.sqrt(density.rho_goals))
 
 
@@ -98,8 +96,8 @@ def regression(r: Array, B: Array, rho_test: Array) -> Array:
     covariance = B.T @ (rho_test[:, None] * B)
     if np.linalg.matrix_rank(covariance, hermitian=True) < len(covariance):
         raise UserError(
-            f"Under rho_test, the {len(covariance)} components of B are linearly dependent: no regression tells them "
-            "apart. Observe rewards at more different goals, or use fewer components."
+            f"Under rho_test, the {len(covariance)} components of B are linearly dependent, so the regression is not "
+            "unique. Observe rewards at more goals, or use fewer components."
         )
     return np.asarray(np.linalg.solve(covariance, B.T @ (rho_test * r)))
 

@@ -32,6 +32,7 @@ from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.loop import begin, learn
 from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
 from anyreward.learning.method import Report, stream_seed
+from anyreward.learning.methods import check_compile
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.settings import RunSettings, Settings
@@ -57,7 +58,7 @@ class Run:
 
     def __init__(
         self,
-        place: World | Dataset,
+        source: World | Dataset,
         agent: Agent,
         out: Path | None,
         progress: bool,
@@ -67,12 +68,12 @@ class Run:
     ) -> None:
         if minutes is not None and not minutes > 0:
             raise UserError(f"minutes is {minutes}; it must be positive.")
-        if agent.knowledge.method.whole_episodes and not isinstance(place, World):
+        if agent.knowledge.method.whole_episodes and not isinstance(source, World):
             raise UserError(
                 f"method is {agent.settings.method}, which learns online: a dataset has no goals and episodes. Use a "
                 "world, or method='fb' or 'successor-features'."
             )
-        self.place, self.agent, self.out, self.resumed = place, agent, out, resumed
+        self.source, self.agent, self.out, self.resumed = source, agent, out, resumed
         self.model, self.s, self.run = agent.model, agent.settings, agent.run
         self.progress, self.tensorboard, self.minutes = progress, tensorboard, minutes
         self.held_out = agent.held_out
@@ -112,6 +113,7 @@ class Run:
 
     def _choose_machine(self) -> None:
         """Threads and compiled updates, as far as this machine has them."""
+        check_compile(self.s, self.run)  # before anything is compiled
         device = open_device(self.run.device)
         if self.run.compile and device.type == "cpu" and not load_updates():
             self.run = self.run.with_(compile=False)
@@ -124,12 +126,12 @@ class Run:
 
     def _empty_replay(self) -> Replay:
         """The replay buffer; for images, only if they fit."""
-        s, place, image = self.s, self.place, self.model.observation_encoder.image
+        s, source, image = self.s, self.source, self.model.observation_encoder.image
         size, each = s.replay_size, 0
-        if isinstance(place, World):
-            most, each = size, place.frames_per_step
+        if isinstance(source, World):
+            most, each = size, source.frames_per_step
         else:
-            most = len(place.actions)
+            most = len(source.actions)
             size = max(size, most)  # a dataset is used whole
         frames = None
         if image:
@@ -142,18 +144,18 @@ class Run:
 
     def _open_data(self) -> None:
         """A collector in a world, or a dataset in the replay buffer."""
-        place, method, s, done = self.place, self.learning.method, self.s, self.learning.done
+        source, method, s, done = self.source, self.learning.method, self.s, self.learning.done
         needs_next = method.needs_next_features(s)
-        if isinstance(place, World):
-            stepper = self.stack.enter_context(opened(place, self.run.environments))
+        if isinstance(source, World):
+            stepper = self.stack.enter_context(opened(source, self.run.environments))
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
             self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes)
-            self.watch = watch(place, self.model.phi, self._knowledge_now, s, self.stack)
-            test = place.goal_test if place.goal_test and measures(place.goal_test, self.model.phi) else None
+            self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
+            test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
             start = torch.from_numpy(self.collector.features_now)
             method.enter(test, start, stream_seed(s.seed, f"goals from {done}"))
         elif len(self.replay) == 0:
-            given = place.transitions(self.model.phi, needs_next)
+            given = source.transitions(self.model.phi, needs_next)
             rows, self.held_out = split_off(given, most_held_out(self.model), s.seed)
             self.replay.add(rows)
 

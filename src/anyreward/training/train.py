@@ -59,9 +59,9 @@ def train(
         minutes: stop after this time, if not done before; `resume` continues.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
-    place = _open(source)
+    opened = _open(source)
     given, of_run = split_changes(changes)
-    own, own_run = split_changes(place.settings_for(given.get("method", "fb")) if isinstance(place, World) else {})
+    own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
     s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
     folder = None if out is None else Path(out)
@@ -73,8 +73,8 @@ def train(
         raise UserError("TensorBoard events need a run folder: give out=... too.")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    agent = untrained(place, s, run, features)
-    return Run(place, agent, folder, progress, tensorboard, minutes).execute()
+    agent = untrained(opened, s, run, features)
+    return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
 
 
 def resume(
@@ -116,10 +116,10 @@ def resume(
     s = agent.settings.with_(**given) if updates is None else agent.settings.with_(updates=updates, **given)
     if s.updates <= agent.updates:
         raise UserError(f"{folder} has done its {agent.updates:,} updates; to continue, ask for more in total.")
-    place = agent.world() if source is None else _open(source)
-    agent.model.phi.check_fits(place.name, place.observation_space, place.action_space)
+    opened = agent.world() if source is None else _open(source)
+    agent.model.phi.check_fits(opened.name, opened.observation_space, opened.action_space)
     agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
-    return Run(place, agent, folder, progress, tensorboard, minutes, resumed=True).execute()
+    return Run(opened, agent, folder, progress, tensorboard, minutes, resumed=True).execute()
 
 
 def _open(source: Source) -> World | Dataset:
@@ -128,31 +128,31 @@ def _open(source: Source) -> World | Dataset:
 
 
 def untrained(
-    place: World | Dataset,
+    source: World | Dataset,
     s: Settings,
     run: RunSettings | None = None,
     features: Callable[[Any], Any] | None = None,
 ) -> Agent:
     """An agent that has learned nothing, for a world or a dataset; the seed decides the weights of its networks."""
-    world = place if isinstance(place, World) else None
-    phi = _features(place, world, s, features)
+    world = source if isinstance(source, World) else None
+    phi = _features(source, world, s, features)
     s = settled_dim(phi, s)
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
         model = method_of(phi, s).fresh(phi, s)
     nothing = FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0, s.dim))
     knowledge = Knowledge(model, s, nothing)
-    return Agent(knowledge, run or RunSettings(), place.name, world.recipe if world else None)
+    return Agent(knowledge, run or RunSettings(), source.name, world.recipe if world else None)
 
 
 def _features(
-    place: World | Dataset, world: World | None, s: Settings, function: Callable[[Any], Any] | None
+    source: World | Dataset, world: World | None, s: Settings, function: Callable[[Any], Any] | None
 ) -> FeatureMap:
     """The phi of a run; where F is a table, with the size that the world gives to goals."""
-    space = discrete_actions(place.action_space)
+    space = discrete_actions(source.action_space)
     phi = feature_map(
         function or s.features,
-        place.observation_space,
+        source.observation_space,
         int(space.n),
         s.features_include_action,
         world.feature_names if world else None,

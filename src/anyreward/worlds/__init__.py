@@ -1,4 +1,4 @@
-"""The environments, as Gymnasium would have them."""
+"""Gymnasium environments, and the `World` class that describes an environment to the library."""
 
 from anyreward.worlds import continuous_maze, fetch_reach, maze, ms_pacman
 from anyreward.worlds.maze import FOUR_ROOMS, Maze, parse_maze

@@ -1,4 +1,4 @@
-"""The paper's continuous maze: a square with walls, moves with noise, as Gymnasium environments."""
+"""The paper's continuous maze as Gymnasium environments: a square with walls and noisy moves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.crowd import CrowdEnv
 from anyreward.worlds.goals import GoalTest, within
 
 WALLS = ((0.25, 0.0, 0.25, 0.4), (0.75, 0.6, 0.75, 1.0))
@@ -31,22 +31,22 @@ class Plane:
     """(k, 4) segments x0, y0, x1, y1"""
 
     def move(self, positions: Array, actions: Array, noise: Array) -> Array:
-        """(n, 2) where actions (n,) with this noise (n, 2) lead from positions (n, 2).
+        """(n, 2) the positions that actions (n,) with this noise (n, 2) lead to from positions (n, 2).
 
-        The border stops a move, each coordinate by itself; a move that would cross an interior wall is undone.
+        Each coordinate is clipped to the square; a move that would cross an interior wall is undone.
         """
         proposed = np.clip(positions + _MOVES[actions] + noise, 0.0, 1.0)
         return np.where(self.crossed(positions, proposed)[:, None], positions, proposed)
 
     def crossed(self, start: Array, end: Array) -> Array:
-        """(n,) whether the way from start to end (n, 2) meets a wall: touching one counts, leaving one does not."""
+        """(n,) whether the path from start to end (n, 2) meets a wall: touching one counts, leaving one does not."""
         a, b = self.walls[:, :2], self.walls[:, 2:]  # (k, 2)
-        way, wall = (end - start)[:, None], b - a
+        path, wall = (end - start)[:, None], b - a
         offset = a - start[:, None]  # (n, k, 2)
-        # start + t way = a + u wall, by Cramer's rule
-        determinant = _cross(way, wall)
+        # start + t path = a + u wall, by Cramer's rule
+        determinant = _cross(path, wall)
         with np.errstate(divide="ignore", invalid="ignore"):  # parallel: they do not meet, or the agent slides along
-            t, u = _cross(offset, wall) / determinant, _cross(offset, way) / determinant
+            t, u = _cross(offset, wall) / determinant, _cross(offset, path) / determinant
         meets = (determinant != 0) & (t > 0) & (t <= 1) & (u >= 0) & (u <= 1)
         return np.asarray(meets.any(1))
 
@@ -56,7 +56,7 @@ def _cross(a: Array, b: Array) -> Array:
 
 
 def plane(walls: Walls = WALLS) -> Plane:
-    """The square with these walls; raises for what is no list of segments in it."""
+    """The square with these walls; raises if they are not segments in it."""
     try:
         segments = np.asarray(walls, dtype=np.float64).reshape(-1, 4) if len(walls) else np.zeros((0, 4))
     except (TypeError, ValueError) as error:
@@ -84,21 +84,21 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What this world changes in either preset: the paper's features and table."""
+        """The settings that this world overrides in both presets: the paper's features and hyperparameters."""
         return {"encoding": "rbf", "steps_per_cycle": 120, "learning_rate": 0.0005}
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What the numbers of an observation are called."""
+        """The names of the numbers of an observation."""
         return ("x", "y")
 
     @property
     def goal_test(self) -> GoalTest:
-        """Goals anywhere in the square."""
+        """Random goals in the square, reached within 0.05 in x and y; episodes of 30 steps."""
         return GoalTest(lambda rng, n: rng.random((n, 2)), within(0.05), steps=30)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start anywhere, or at ``options={"position": (x, y)}``."""
+        """Start at a random position, or at ``options={"position": (x, y)}``."""
         super().reset(seed=seed)
         given = (options or {}).get("position")
         self.position = self.np_random.random(2) if given is None else np.asarray(given, dtype=np.float64)
@@ -113,7 +113,7 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
         return self.position.astype(np.float32), 0.0, False, False, {}
 
     def render(self) -> Array | None:
-        """The square as an RGB image of 240 pixels a side: walls dark, the agent orange."""
+        """The square as an RGB image of 240 x 240 pixels: walls dark, the agent orange."""
         if self.render_mode is None:
             return None
         side = 240
@@ -128,50 +128,27 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
         return image
 
 
-class ContinuousMazeVectorEnv(VectorEnv[Array, Array, Array]):
-    """Many agents in one square, moved together. Resets in the step that ends an episode."""
-
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+class ContinuousMazeVectorEnv(CrowdEnv):
+    """Many agents in one square, moved together."""
 
     def __init__(
         self, num_envs: int = 1, walls: Walls = WALLS, max_episode_steps: int = 30, render_mode: str | None = None
     ) -> None:
-        if render_mode is not None:
-            raise UserError("Many agents at once are not drawn; render a single one: gymnasium.make(...).")
-        self.plane, self.num_envs, self.max_episode_steps = plane(walls), num_envs, max_episode_steps
-        self.single_observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
-        self.single_action_space = gym.spaces.Discrete(len(ACTION_NAMES))
-        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
-        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
-        self.position = np.zeros((num_envs, 2))
-        self.elapsed = np.zeros(num_envs, dtype=np.int64)
+        self.plane = plane(walls)
+        square = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+        super().__init__(num_envs, square, len(ACTION_NAMES), max_episode_steps, render_mode)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start every agent anywhere."""
-        super().reset(seed=seed[0] if isinstance(seed, list) else seed)
-        self.position = self.np_random.random((self.num_envs, 2))
-        self.elapsed[:] = 0
-        return self.position.astype(np.float32), {}
+    def start(self, n: int) -> Array:
+        """(n, 2) random points."""
+        return self.np_random.random((n, 2))
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Move every agent; an agent at its time limit is truncated and starts anew."""
-        noise = self.np_random.normal(0, NOISE, (self.num_envs, 2))
-        self.position = self.plane.move(self.position, np.asarray(actions), noise)
-        self.elapsed += 1
-        truncated = self.elapsed >= self.max_episode_steps
-        infos: dict[str, Any] = {}
-        if truncated.any():
-            infos = {"final_obs": self.position.astype(np.float32), "_final_obs": truncated.copy()}
-            self.position[truncated] = self.np_random.random((int(truncated.sum()), 2))
-            self.elapsed[truncated] = 0
-        nothing = np.zeros(self.num_envs)
-        return self.position.astype(np.float32), nothing, nothing.astype(bool), truncated, infos
+    def move(self, actions: Array) -> Array:
+        """(num_envs, 2) the next points."""
+        return self.plane.move(self.state, actions, self.np_random.normal(0, NOISE, (self.num_envs, 2)))
 
 
 def register() -> None:
-    """Make the continuous maze known to Gymnasium: ``anyreward/ContinuousMaze-v0``."""
+    """Register the continuous maze with Gymnasium: ``anyreward/ContinuousMaze-v0``."""
     gym.register(
         id="anyreward/ContinuousMaze-v0",
         entry_point="anyreward.worlds.continuous_maze:ContinuousMazeEnv",

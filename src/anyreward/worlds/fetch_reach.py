@@ -16,7 +16,7 @@ from anyreward.errors import UserError
 from anyreward.worlds.goals import GoalTest, nearer_than
 
 ACTION_NAMES = ("+x", "+y", "+z", "-x", "-y", "-z")
-_MOVES = np.concatenate([np.eye(3), -np.eye(3)])  # of the gripper, which itself stays as it is
+_MOVES = np.concatenate([np.eye(3), -np.eye(3)])  # of the gripper, whose fingers do not move
 INSTALL = "pip install 'anyreward[worlds]', or: pip install 'gymnasium-robotics>=1.4.2' 'mujoco>=3.8.1,<3.12'"
 
 Array = np.ndarray[Any, Any]
@@ -25,8 +25,8 @@ Array = np.ndarray[Any, Any]
 class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
     """The arm of `FetchReach-v4`: observation (10 numbers), achieved_goal (the gripper) and desired_goal, 6 actions.
 
-    The reward is the environment's own: 0 where the gripper is within 0.05 of the desired goal, else -1. Learning never
-    sees it. ``reset(options={"goal": (x, y, z)})`` sets the goal.
+    The reward is the environment's own: 0 where the gripper is within 0.05 of the desired goal, else -1. Training
+    does not use it. ``reset(options={"goal": (x, y, z)})`` sets the goal.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012 (Gymnasium's own convention)
@@ -55,16 +55,13 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         "environments": 2,
         "steps_per_cycle": 100,
     }
-    """What this world changes in either preset: the paper's table."""
+    """Settings that this world overrides in both presets: the paper's hyperparameters."""
     feature_names = ("gx", "gy", "gz")
-    """What the numbers of achieved_goal are called."""
+    """The names of the numbers of achieved_goal."""
 
     @property
     def goal_test(self) -> GoalTest:
-        """Goals as `FetchReach` draws them, within 0.15 of the gripper's start along each axis; 25 steps.
-
-        The paper's own code evaluates as many.
-        """
+        """Random goals within 0.15 of the gripper's start along each axis; 25 steps, as in the paper's code."""
         centre, reach = self.arm.initial_gripper_xpos, self.arm.target_range
 
         def draw(rng: np.random.Generator, n: int) -> Array:
@@ -76,7 +73,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The arm in its first position, with a new goal."""
+        """Move the arm to its initial position and draw a new goal."""
         super().reset(seed=seed)
         observation, info = self.arm.reset(seed=seed)
         if options and "goal" in options:
@@ -88,7 +85,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         return observation, info
 
     def step(self, action: np.int64) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
-        """Push the gripper one way with full strength."""
+        """Move the gripper along one axis with full strength."""
         push = np.append(_MOVES[action], 0.0).astype(np.float32)  # the fingers stay
         observation, reward, terminated, truncated, info = self.arm.step(push)
         return observation, float(reward), bool(terminated), bool(truncated), info
@@ -97,20 +94,20 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         """An RGB image of the arm and the goal."""
         try:
             return self.arm.render()
-        except Exception as error:  # whatever the graphics library at hand raises
+        except Exception as error:  # the type depends on the graphics library
             raise UserError(
-                f"MuJoCo could not draw ({type(error).__name__}: {error}) with MUJOCO_GL="
+                f"MuJoCo could not render ({type(error).__name__}: {error}) with MUJOCO_GL="
                 f"{os.environ.get('MUJOCO_GL', '')!r}. Without a display install libegl1 (MUJOCO_GL=egl) or libosmesa6 "
                 "(MUJOCO_GL=osmesa)."
             ) from error
 
     def close(self) -> None:
-        """Let MuJoCo go."""
+        """Close the MuJoCo environment."""
         self.arm.close()
 
 
 def check_mujoco() -> str:
-    """The versions that FetchReach runs on, in words; raises where a part is missing or of a version that breaks it."""
+    """The versions of gymnasium-robotics and mujoco as text; raises if one is missing or incompatible."""
     found = {}
     for name in ("gymnasium-robotics", "mujoco"):
         try:
@@ -120,14 +117,14 @@ def check_mujoco() -> str:
     version = tuple(int(part) for part in found["mujoco"].split(".")[:2])
     if version >= (3, 12):
         raise UserError(
-            f"mujoco {found['mujoco']} is installed, with which FetchReach of gymnasium-robotics "
-            f"{found['gymnasium-robotics']} fails; versions 3.8.1 to 3.11 work: pip install 'mujoco>=3.8.1,<3.12'."
+            f"mujoco {found['mujoco']} is installed, but FetchReach of gymnasium-robotics "
+            f"{found['gymnasium-robotics']} needs mujoco 3.8.1 to 3.11: pip install 'mujoco>=3.8.1,<3.12'."
         )
     return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 def register() -> None:
-    """Make the arm known to Gymnasium: ``anyreward/FetchReach-v0``."""
+    """Register the arm with Gymnasium: ``anyreward/FetchReach-v0``."""
     gym.register(
         id="anyreward/FetchReach-v0",
         entry_point="anyreward.worlds.fetch_reach:FetchReachEnv",

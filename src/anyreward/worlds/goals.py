@@ -1,4 +1,4 @@
-"""How goals are measured in a world: which there are, when one counts as reached, how long an episode is."""
+"""Protocols for evaluating goals: how goals are drawn, when one counts as reached, and how long an episode is."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far from a goal still counts as the goal."""
+    """The tolerance within which a goal counts as reached."""
 
     shape: Literal["box", "ball"]
-    """box: no number may be off by more than the size; ball: the distance in a straight line must be below it"""
+    """box: no number differs by more than ``size``; ball: the Euclidean distance is below ``size``"""
     size: float
 
     def __call__(self, achieved: Array, goals: Array) -> Array:
-        """(n,) whether what is achieved (n, k) counts as the goal (n, k)."""
+        """(n,) whether achieved features (n, k) count as the goals (n, k)."""
         apart = np.asarray(achieved) - goals
         if self.shape == "box":
             return np.asarray(np.abs(apart).max(-1) <= self.size)
@@ -29,28 +29,28 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class GoalTest:
-    """A protocol of the paper's appendix: reach a goal at any step of an episode that begins anywhere the world likes.
+    """A protocol of the paper's appendix: a goal counts as reached if it is achieved at any step of an episode.
 
-    Goals and what is achieved are features, as B sees them before they are encoded.
+    Episodes start as the environment starts them. Goals are features, as B sees them before they are encoded.
     """
 
     draw: Callable[[np.random.Generator, int], Array]
     """(n, k) random goals"""
     reached: Callable[[Array, Array], Array]
-    """(n,) whether what is achieved (n, k) counts as the goal (n, k)"""
+    """(n,) whether achieved features (n, k) count as the goals (n, k)"""
     steps: int
-    """of an episode"""
+    """number of steps in an episode"""
     epsilon: float = 0.02
     """share of random actions"""
     every: Array | None = None
-    """(n, k) all goals, where they are a list"""
+    """(n, k) all goals, if they can be listed"""
 
 
 def within(box: float) -> Tolerance:
-    """Reached when no number is off by more than this."""
+    """A goal is reached if no number differs by more than ``box``."""
     return Tolerance("box", box)
 
 
 def nearer_than(distance: float) -> Tolerance:
-    """Reached when closer than this in a straight line."""
+    """A goal is reached if its Euclidean distance is below ``distance``."""
     return Tolerance("ball", distance)

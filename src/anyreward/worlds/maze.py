@@ -1,4 +1,4 @@
-"""Grid mazes from a text drawing, the four rooms of the paper among them, as Gymnasium environments."""
+"""Grid mazes from text drawings as Gymnasium environments, including the paper's four rooms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.crowd import CrowdEnv
 
 FOUR_ROOMS = """
 ###########
@@ -66,7 +66,7 @@ Array = np.ndarray[Any, Any]
 class Maze:
     """A parsed drawing: which cells are free and where each action leads.
 
-    Cells are numbered row by row, walls included: cell ``y * width + x`` lies in column ``x`` from the left and row
+    Cells are numbered row by row, walls included: cell ``y * width + x`` is in column ``x`` from the left and row
     ``y`` from the top.
     """
 
@@ -76,7 +76,7 @@ class Maze:
     free: Array
     """(n_free,) the free cells, in increasing order."""
     successors: Array
-    """(cells, 5) the cell that each action leads to; a bump leaves the agent in place."""
+    """(cells, 5) the cell that each action leads to; a wall leaves the agent in place."""
 
     @property
     def cells(self) -> int:
@@ -91,7 +91,7 @@ class Maze:
 
     @property
     def free_successors(self) -> Array:
-        """(n_free, 5) where each action leads from each free cell, both counted among the free cells."""
+        """(n_free, 5) the free cell that each action leads to, as an index into `free`."""
         return np.searchsorted(self.free, self.successors[self.free])
 
     @property
@@ -112,7 +112,7 @@ def parse_maze(drawing: str) -> Maze:
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise UserError("The maze drawing is empty. Draw walls as '#' and free cells as ' ' or '.', one row a line.")
+        raise UserError("The maze drawing is empty. Draw walls as '#' and free cells as ' ' or '.', one line per row.")
     width = len(lines[0])
     for number, line in enumerate(lines, start=1):
         if len(line) != width:
@@ -141,7 +141,7 @@ def parse_maze(drawing: str) -> Maze:
 
 
 def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
-    """A walled drawing with this share of walls at random inside, and walls where the rest cannot reach."""
+    """A random drawing: a border, a share ``walls`` of walls inside, and only the largest connected region free."""
     inside = np.random.default_rng(seed).random((size - 2, size - 2)) >= walls
     unseen = set(np.flatnonzero(np.pad(inside, 1)).tolist())  # the border is walled, so no step leaves the drawing
     largest: list[int] = []
@@ -150,7 +150,7 @@ def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
             continue
         unseen.remove(start)
         region = [start]
-        for cell in region:  # grows while it is walked through
+        for cell in region:  # the list grows during the loop
             near = {cell - 1, cell + 1, cell - size, cell + size} & unseen
             unseen -= near
             region += near
@@ -180,12 +180,12 @@ class MazeEnv(gym.Env[np.int64, np.int64]):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What the columns of `feature_table` are called."""
+        """The names of the columns of `feature_table`."""
         return ("x", "y")
 
     @property
     def feature_table(self) -> Array:
-        """(cells, 2) the (x, y) of each observation, so that goals and rewards can speak of places."""
+        """(cells, 2) the (x, y) of each observation, so that goals and rewards can refer to it."""
         return self.maze.coordinates
 
     def reset(
@@ -204,12 +204,12 @@ class MazeEnv(gym.Env[np.int64, np.int64]):
         return np.int64(self.cell), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Move; a bump leaves the agent in place."""
+        """Move; a wall leaves the agent in place."""
         self.cell = int(self.maze.successors[self.cell, action])
         return np.int64(self.cell), 0.0, False, False, {}
 
     def render(self) -> Array | None:
-        """The maze as an RGB image of 16 pixels a cell: walls dark, the agent orange."""
+        """The maze as an RGB image of 16 pixels per cell: walls dark, the agent orange."""
         if self.render_mode is None:
             return None
         image = np.full((self.maze.cells, 3), 60, dtype=np.uint8)
@@ -218,10 +218,8 @@ class MazeEnv(gym.Env[np.int64, np.int64]):
         return image.reshape(self.maze.height, self.maze.width, 3).repeat(16, axis=0).repeat(16, axis=1)
 
 
-class MazeVectorEnv(VectorEnv[Array, Array, Array]):
-    """Many agents in one maze, moved by one table look-up. Resets in the step that ends an episode."""
-
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+class MazeVectorEnv(CrowdEnv):
+    """Many agents in one maze, moved by one table look-up."""
 
     def __init__(
         self,
@@ -230,45 +228,21 @@ class MazeVectorEnv(VectorEnv[Array, Array, Array]):
         max_episode_steps: int = 50,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            raise UserError("Many agents at once are not drawn; render a single one: gymnasium.make(...).")
         self.maze = parse_maze(drawing)
-        self.num_envs = num_envs
-        self.max_episode_steps = max_episode_steps
-        self.single_observation_space = gym.spaces.Discrete(self.maze.cells)
-        self.single_action_space = gym.spaces.Discrete(len(ACTION_NAMES))
-        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
-        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
-        self.cell = np.full(num_envs, self.maze.free[0])
-        self.elapsed = np.zeros(num_envs, dtype=np.int64)
+        cells = gym.spaces.Discrete(self.maze.cells)
+        super().__init__(num_envs, cells, len(ACTION_NAMES), max_episode_steps, render_mode)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start every agent in a random free cell."""
-        if isinstance(seed, list):
-            seed = seed[0]
-        super().reset(seed=seed)
-        self.cell = self.np_random.choice(self.maze.free, size=self.num_envs)
-        self.elapsed[:] = 0
-        return self.cell.copy(), {}
+    def start(self, n: int) -> Array:
+        """(n,) random free cells."""
+        return self.np_random.choice(self.maze.free, size=n)
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Move every agent; an agent at its time limit is truncated and starts anew."""
-        self.cell = self.maze.successors[self.cell, actions]
-        self.elapsed += 1
-        truncated = self.elapsed >= self.max_episode_steps
-        infos: dict[str, Any] = {}
-        if truncated.any():
-            infos = {"final_obs": self.cell.copy(), "_final_obs": truncated.copy()}
-            self.cell[truncated] = self.np_random.choice(self.maze.free, size=int(truncated.sum()))
-            self.elapsed[truncated] = 0
-        nothing = np.zeros(self.num_envs)
-        return self.cell.copy(), nothing, nothing.astype(bool), truncated, infos
+    def move(self, actions: Array) -> Array:
+        """(num_envs,) the next cells."""
+        return np.asarray(self.maze.successors[self.state, actions])
 
 
 def register() -> None:
-    """Make our mazes known to Gymnasium: ``anyreward/FourRooms-v0``, ... and ``anyreward/Maze-v0`` for any drawing."""
+    """Register the mazes with Gymnasium: ``anyreward/FourRooms-v0``, ... and ``anyreward/Maze-v0`` for any drawing."""
     drawings = {
         "FourRooms": FOUR_ROOMS,
         "Labyrinth": LABYRINTH,

@@ -1,4 +1,4 @@
-"""The paper's Ms. Pacman: the Atari game from pixels, with goals among the places of its first maze."""
+"""The paper's Ms. Pacman: the Atari game from pixels, with goals at positions in its first maze."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from anyreward.worlds.goals import GoalTest, within
 ACTION_NAMES = ("stay", "up", "right", "left", "down")
 _ACTIONS = (0, 2, 3, 4, 5)  # their numbers in the emulator
 STACK, REPEATS, REPEAT = 4, 3, 4
-"""Frames of a state; frames that a step adds; how often the emulator repeats an action for each."""
+"""Frames in an observation; frames that a step adds; emulator frames for each of them."""
 SIDE, TOP = 84, 170
 """Pixels of a frame along each side; rows of the screen that show the maze."""
 TUNE = 240
 """Emulator frames of the tune that the game plays before it begins."""
 NEAR = 6
-"""Pixels off in x or y at which a goal counts as reached."""
+"""Largest difference in x or y, in pixels, at which a goal counts as reached."""
 INSTALL = "pip install 'anyreward[worlds]', or: pip install 'ale-py>=0.12'"
 
 Array = np.ndarray[Any, Any]
@@ -32,17 +32,17 @@ Array = np.ndarray[Any, Any]
 class MsPacmanEnv(gym.Env[Any, np.int64]):
     """One life of Ms. Pacman: observation (4 frames of 84 x 84), achieved_goal (x, y on the screen) and desired_goal.
 
-    A step is 12 frames of the emulator, without sticky actions; a lost life terminates. The reward is the game's own
-    score, which learning never sees. The game itself is deterministic: every life begins alike.
+    A step is 12 frames of the emulator, without sticky actions; losing a life terminates the episode. The reward is
+    the game's score, which training does not use. The game is deterministic: every episode starts in the same state.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012 (Gymnasium's own convention)
     own_process = True
     frames_per_step = REPEATS
     on_screen = True
-    """achieved_goal counts pixels of what `render` shows"""
+    """Whether achieved_goal is in pixels of the image that `render` returns."""
     feature_names = ("x", "y")
-    """What the numbers of achieved_goal are called."""
+    """The names of the numbers of achieved_goal."""
     settings = {  # noqa: RUF012 (constant)
         "gamma": 0.9,
         "learning_rate": 0.0001,
@@ -54,10 +54,10 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
         "action_input": False,
         "wide": 0,
     }
-    """What this world changes in either preset: the paper's table, F as the paper has it, and half of the paper's
-    replay, which would take 21 GB."""
+    """Settings that this world overrides in both presets: the paper's hyperparameters and F, and half of the paper's
+    replay buffer, which would take 21 GB."""
     goal_settings = {"learning_rate": 0.0005}  # noqa: RUF012 (constant)
-    """What the paper's table of goal-oriented DQN has otherwise."""
+    """Settings in which the paper's goal-oriented DQN differs."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -73,11 +73,11 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
         self._screens = np.zeros((2, *self.game.getScreenDims()), dtype=np.uint8)
         self._start: Any = None
         self._lives = 0
-        self._place = np.zeros(2, dtype=np.float32)  # where she is, or was last when she lost her life
+        self._place = np.zeros(2, dtype=np.float32)  # her position, or the last one before a life was lost
 
     @property
     def goal_test(self) -> GoalTest:
-        """All goals that the paper's list holds, at most 50 steps away."""
+        """The goals of the paper's list, in episodes of 50 steps."""
         every = goals()
         return GoalTest(lambda rng, n: every[rng.integers(len(every), size=n)], within(NEAR), steps=50, every=every)
 
@@ -90,7 +90,7 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """A new game after its tune, with a goal drawn from the list, or ``options={"goal": (x, y)}``."""
+        """Start a new game after its opening tune, with a random goal of the list, or ``options={"goal": (x, y)}``."""
         super().reset(seed=seed)
         every = goals()
         given = (options or {}).get("goal")
@@ -103,13 +103,13 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
                 self.game.act(0)
             self._start = self.game.cloneState()
         self.game.restoreState(self._start)
-        self.game.act(0)  # its last frame: the screen is not part of the saved state
+        self.game.act(0)  # the last frame of the tune: the saved state does not include the screen
         self._lives, self._place = self.game.lives(), self.position
         self.frames[:] = shrink(self.game.getScreenGrayscale())
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
-        """Twelve frames of the emulator; three of what they show, each the brighter of two, enter the state."""
+        """Run 12 emulator frames; every fourth, as its maximum with the one before, is added to the observation."""
         score, chosen = 0.0, _ACTIONS[int(action)]
         self.frames = np.roll(self.frames, -REPEATS, axis=0)
         for i in range(REPEATS):
@@ -119,7 +119,7 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
                     self.game.getScreenGrayscale(self._screens[j - REPEAT + 2])
             self.frames[STACK - REPEATS + i] = shrink(self._screens.max(0))
             lost = self.game.lives() < self._lives or self.game.game_over()
-            if not lost:  # with a new life she is back at the start at once
+            if not lost:  # after losing a life, she is back at the start position
                 self._place = self.position
         return self._observation(), score, bool(lost), False, {}
 
@@ -134,18 +134,18 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
 
 @cache
 def goals() -> Array:
-    """(n, 2) the places that are asked for: all distinct ones of the paper's list, x and y on the screen."""
+    """(n, 2) the distinct goals of the paper's list, as x and y on the screen."""
     text = files("anyreward.worlds").joinpath("data/ms_pacman_goals.json").read_text(encoding="utf-8")
     return np.unique(np.asarray(json.loads(text)["goals"], dtype=np.float32), axis=0)
 
 
 def shrink(screen: Array) -> Array:
-    """(84, 84) the maze's rows of a grey screen (210, 160), each new pixel the mean over the area it covers."""
+    """(84, 84) the rows of a grey screen (210, 160) that show the maze, resized by area averaging."""
     return np.rint(_area(_area(screen[:TOP].astype(np.float32)).T).T).astype(np.uint8)
 
 
 def _area(image: Array) -> Array:
-    """Rows averaged to 84: differences of their running sum, which is linear within a row."""
+    """Resize to 84 rows by area averaging: differences of the cumulative sum, which is linear within a row."""
     rows = len(image)
     bounds = np.arange(SIDE + 1) * (rows / SIDE)
     whole = np.minimum(bounds.astype(int), rows - 1)
@@ -156,7 +156,7 @@ def _area(image: Array) -> Array:
 
 
 def check_ale() -> str:
-    """The emulator's version, in words; raises where it is missing."""
+    """The emulator's version as text; raises if it is not installed."""
     try:
         return f"ale-py {metadata.version('ale-py')}"
     except metadata.PackageNotFoundError:
@@ -173,13 +173,13 @@ def _emulator() -> Any:
     game.setInt("random_seed", 0)
     rom = roms.get_rom_path("ms_pacman")
     if rom is None:
-        raise UserError(f"This ale-py has no ROM of Ms. Pacman; newer ones bring theirs: {INSTALL}.")
+        raise UserError(f"This version of ale-py has no ROM of Ms. Pacman; newer versions include it: {INSTALL}.")
     game.loadROM(rom)
     return game
 
 
 def register() -> None:
-    """Make the game known to Gymnasium: ``anyreward/MsPacman-v0``."""
+    """Register the game with Gymnasium: ``anyreward/MsPacman-v0``."""
     gym.register(
         id="anyreward/MsPacman-v0",
         entry_point="anyreward.worlds.ms_pacman:MsPacmanEnv",

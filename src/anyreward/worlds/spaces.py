@@ -1,8 +1,8 @@
-"""Gymnasium spaces as flat numbers: which spaces are supported, and how a batch of their elements is packed.
+"""Gymnasium spaces: which are supported, and how a batch of their elements is packed into rows of numbers.
 
-A *packed* element is the shortest row of numbers that says the same: one number for a Discrete value, all entries of
-a Box. The replay stores packed rows; `representation.encoding` turns them into what the networks see, which agrees
-with `gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries. Images stay bytes.
+A *packed* element is its shortest row of numbers: one number for a Discrete value, all entries of a Box. The replay
+buffer stores packed rows; `anyreward.model.encoding` turns them into inputs of the networks, which agree with
+`gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries. Images stay bytes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of the
 
 
 SMALLEST_IMAGE = 36
-"""Pixels along a side from which on convolutions see an image; below, its pixels are so many numbers."""
+"""Smallest side, in pixels, of an image for convolutions; the pixels of smaller images are treated as numbers."""
 GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}
 """The parts of an observation of a Gymnasium goal environment."""
 
 
 class Leaf(NamedTuple):
-    """A run of packed columns of one kind: ``categories`` for one-hot columns, none for numbers."""
+    """Consecutive packed columns of one kind."""
 
     kind: Literal["one-hot", "number", "binary"]
     packed: int
-    """How many packed columns it takes."""
+    """The number of packed columns."""
     categories: int = 0
-    """one-hot: the number of categories (one packed column each leaf)."""
+    """one-hot: the number of categories; such a leaf has one packed column."""
 
 
 def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
-    """The leaves of a space in the order of `gymnasium.spaces.flatten`; raises for a space we cannot take."""
+    """The leaves of a space in the order of `gymnasium.spaces.flatten`; raises for an unsupported space."""
     match space:
         case spaces.Discrete():
             yield Leaf("one-hot", 1, int(space.n))
@@ -64,7 +64,7 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
 
 
 def image_shape(space: Space) -> tuple[int, int, int] | None:
-    """(frames, height, width) of a space of stacked images in bytes; None for any other space, and for tiny images."""
+    """(frames, height, width) of a space of stacked uint8 images; None for any other space, and for small images."""
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         frames, height, width = space.shape
         if min(height, width) >= SMALLEST_IMAGE:
@@ -73,30 +73,30 @@ def image_shape(space: Space) -> tuple[int, int, int] | None:
 
 
 def channels_last(space: Space) -> bool:
-    """Whether a space holds images in bytes, height and width first: a screen in colour."""
+    """Whether a space holds uint8 images of shape (height, width, channels), such as a screen in colour."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
         return False
     return space.shape[2] <= 4 and min(space.shape[:2]) >= SMALLEST_IMAGE
 
 
 def seen_space(space: Space) -> Space:
-    """What F sees of an observation: all of it, but of a goal environment no goals."""
+    """The space of what F sees: the whole observation, or its entry ``observation`` in a goal environment."""
     return space["observation"] if isinstance(space, spaces.Dict) and set(space.spaces) >= GOAL_KEYS else space
 
 
 def pack_seen(space: Space, batch: Any) -> Array:
-    """What F sees of a batch of observations, packed."""
+    """(n, packed) what F sees of a batch of observations, packed."""
     seen = seen_space(space)
     return pack(seen, batch if seen is space else batch["observation"])
 
 
 def pack(space: Space, batch: Any) -> Array:
-    """A batch of elements, (n, ...) at every leaf, as packed rows (n, packed) of float32, or of bytes for images."""
+    """A batch of elements, (n, ...) at every leaf, as packed rows (n, packed) of float32, or uint8 for images."""
     if image_shape(space):
         images = np.asarray(batch)
         if images.dtype != np.uint8:
             raise UserError(f"Expected images of bytes (uint8), got {images.dtype}.")
-        return images.reshape(len(images), -1).copy()  # the environment may use its memory again
+        return images.reshape(len(images), -1).copy()  # a copy: the environment may reuse its memory
     return np.concatenate(list(_pack(space, batch)), axis=1, dtype=np.float32)
 
 
@@ -113,7 +113,7 @@ def _pack(space: Space, batch: Any) -> Iterator[Array]:
             size = space.n if isinstance(space, spaces.Discrete) else space.nvec
             if values.size and ((values < 0) | (values >= size)).any():
                 raise UserError(
-                    f"A value lies outside {space}: they run from {space.start} to {space.start + size - 1}."
+                    f"A value is outside {space}; values run from {space.start} to {space.start + size - 1}."
                 )
             yield values.reshape(len(values), -1)
         case _:
@@ -156,7 +156,7 @@ def as_batch(space: Space, element: Any) -> Any:
 
 
 def stack(space: Space, elements: Sequence[Any]) -> Any:
-    """Elements of a space as a batch of them."""
+    """Stack elements of a space into a batch."""
     if not elements:
         raise UserError("There are no observations to stack.")
     empty: Any = gym.vector.utils.create_empty_array(space, len(elements))
@@ -176,8 +176,8 @@ def take(space: Space, batch: Any, index: Any) -> Any:
 def with_final(space: Space, observations: Any, final: Any, done: Array) -> Any:
     """A batch of observations with those of episodes that are ``done`` (n,) taken from ``final``.
 
-    That is what Gymnasium hands over where an environment resets in the step that ends an episode: a batch, or an
-    array of elements with None where an episode goes on.
+    ``final`` is the ``final_obs`` of Gymnasium's autoreset mode SAME_STEP: a batch, or an array of elements with None
+    where an episode continues.
     """
     if isinstance(final, np.ndarray) and final.dtype == object:
         final = list(final)
@@ -197,7 +197,7 @@ def with_final(space: Space, observations: Any, final: Any, done: Array) -> Any:
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    """A space as JSON; a bound that is infinite is null."""
+    """A space as JSON; infinite bounds are null."""
     match space:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -220,7 +220,7 @@ def space_to_json(space: Space) -> dict[str, Any]:
 
 
 def _finite_or_none(bound: Any) -> Any:
-    """Numbers, nested as they are, with None where they are infinite."""
+    """Nested lists of numbers, with None for infinite ones."""
     return [_finite_or_none(part) for part in bound] if np.ndim(bound) else bound.item() if np.isfinite(bound) else None
 
 
@@ -231,7 +231,7 @@ def _or_widest(bound: Any, widest: float) -> Any:
 
 
 def same_kind(a: Space, b: Space) -> bool:
-    """Whether two spaces hold the same elements, where a Box without any bounds stands for any bounds."""
+    """Whether two spaces have the same elements; a Box without bounds matches any bounds."""
     match a, b:
         case spaces.Box(), spaces.Box():
             unbounded = any(not np.isfinite(np.stack([box.low, box.high])).any() for box in (a, b))

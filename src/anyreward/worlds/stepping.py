@@ -1,4 +1,4 @@
-"""The one way to step environments: many at once, with the true last observation of every episode."""
+"""Stepping vector environments, with the true final observation of every episode."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from anyreward.worlds.world import World, discrete_actions
 Array = np.ndarray[Any, Any]
 
 MOST_AT_ONCE = 1_000
-"""Environments that are stepped together, at most."""
+"""Maximum number of environments that are stepped together."""
 
 
 class Step(NamedTuple):
-    """What one step of n environments led to."""
+    """The result of one step of n environments."""
 
     observations: Any
-    """a batch of n: the observations that the actions led to, also where an episode ended"""
+    """a batch of n: the next observations; where an episode ended, its final observation"""
     packed: Array
-    """(n, packed) the same, as F sees them"""
+    """(n, packed) the part of them that F sees, packed"""
     rewards: Array
-    """(n,) the environments' own"""
+    """(n,) the environments' own rewards"""
     terminated: Array
     """(n,)"""
     truncated: Array
     """(n,)"""
     valid: Array
-    """(n,) false where an environment only began a new episode in this step, and ignored its action"""
+    """(n,) false where the step only reset the environment and ignored the action"""
 
     @property
     def over(self) -> Array:
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Stepper:
-    """Steps a vector environment, whatever its way to begin new episodes. Actions count from zero."""
+    """Steps a vector environment in any autoreset mode. Actions count from zero."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env, self.num_envs, self.space = env, env.num_envs, env.single_observation_space
@@ -57,23 +57,23 @@ class Stepper:
 
     @property
     def observations(self) -> Any:
-        """A batch of n: where the next actions will be taken."""
+        """A batch of n: the current observations, in which the next actions are taken."""
         self._begin_anew()
         return self._observations
 
     @property
     def packed(self) -> Array:
-        """(n, packed) the same, as F sees them."""
+        """(n, packed) the part of the current observations that F sees, packed."""
         self._begin_anew()
         return self._packed
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin new episodes everywhere."""
+        """Begin a new episode in every environment."""
         self._look(self.env.reset(seed=seed, options=options)[0])
         self._begins, self._ended = np.zeros_like(self._begins), np.zeros_like(self._ended)
 
     def step(self, actions: Array) -> Step:
-        """Take actions (n,); where an episode ended before, a new one has begun."""
+        """Take actions (n,); environments whose episode has ended are reset."""
         self._begin_anew()
         observations, rewards, terminated, truncated, infos = self.env.step(actions + self.action_start)
         self._look(observations)
@@ -110,7 +110,7 @@ class Stepper:
 
 @contextmanager
 def opened(world: World, n: int, **options: Any) -> Iterator[Stepper]:
-    """N environments of a world, closed at the end; an environment given as an object stays its owner's to close."""
+    """Open n environments of a world and close them at the end; an environment given as an object stays open."""
     env = world.make_vector(n, **options)
     try:
         yield Stepper(env)
@@ -120,10 +120,10 @@ def opened(world: World, n: int, **options: Any) -> Iterator[Stepper]:
 
 
 def around(env: gym.Env[Any, Any]) -> Stepper:
-    """A single environment that its owner keeps, to be stepped like many."""
+    """A `Stepper` of a single environment, which the caller closes."""
     return Stepper(SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.DISABLED))
 
 
 def together(world: World, episodes: int) -> int:
-    """How many episodes to play at once: all, but no more than keep the machine busy where each needs a process."""
+    """The number of episodes to run at once: at most `MOST_AT_ONCE`, or two per CPU if each needs a process."""
     return min(episodes, 2 * (os.cpu_count() or 1) if world.own_process else MOST_AT_ONCE)

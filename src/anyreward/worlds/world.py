@@ -1,4 +1,4 @@
-"""A world: what the rest of the library needs to know of an environment, whoever made it."""
+"""`World`: the description of an environment that the rest of the library uses."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ NAMED = {
     "fetch-reach": "anyreward/FetchReach-v0",
     "ms-pacman": "anyreward/MsPacman-v0",
 }
-"""Short names of our own worlds."""
+"""Short names of the built-in worlds."""
 
 
 @dataclass(frozen=True)
 class World:
-    """An environment that can be opened one at a time or many at once.
+    """The description of an environment, with functions that create one instance or a vector environment.
 
     ``feature_table`` gives each value of a Discrete observation its readable coordinates (a maze: x and y), so that
-    goals and rewards can speak of them; ``feature_names`` names the columns.
+    goals and rewards can refer to them; ``feature_names`` names the columns.
     """
 
     name: str
     observation_space: Space
     action_space: Space
     make: Callable[[], gym.Env[Any, Any]] | None
-    """Opens one; None where only a vector environment was given."""
+    """Creates one environment; None if only a vector environment was given."""
     make_vector: Callable[..., VectorEnv[Any, Any, Any]]
-    """Opens n together; where they are made from an id, ``max_episode_steps`` may be given."""
+    """Creates a vector environment of n; uses ``max_episode_steps`` if the world is made from a Gymnasium id."""
     feature_names: tuple[str, ...] | None = None
     feature_table: Array | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    """What this world changes in either preset."""
+    """Settings that this world overrides in both presets."""
     goal_settings: dict[str, Any] = field(default_factory=dict)
-    """What it changes beside, where goal-oriented DQN learns it."""
+    """Settings that it overrides in addition for goal-oriented DQN."""
     own_process: bool = False
-    """Whether each of many environments runs in a process of its own."""
+    """Whether each environment of a vector environment runs in its own process."""
     goal_test: GoalTest | None = None
-    """How goals are measured here, where the world says so."""
+    """The protocol for evaluating goals, if the world defines one."""
     frames_per_step: int = 0
-    """Images: new frames that a step brings, for estimating memory (0: not known)."""
+    """New image frames per step, for estimating memory (0: unknown)."""
     recipe: dict[str, Any] | None = field(default=None)
-    """How to open this world again ({"id", "kwargs"}); None for an environment given as an object."""
+    """The Gymnasium id and arguments, {"id", "kwargs"}; None for an environment given as an object."""
 
     def settings_for(self, method: str) -> dict[str, Any]:
-        """What this world changes in either preset, for a method."""
+        """The settings that this world overrides in both presets, for a method."""
         return self.settings | (self.goal_settings if method.startswith("goal-") else {})
 
     @property
@@ -125,17 +125,17 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
 
 
 def _many(identity: str, kwargs: dict[str, Any], own_process: bool, n: int, **more: Any) -> VectorEnv[Any, Any, Any]:
-    """N environments of an id: in processes of their own where a step costs more than talking to one."""
+    """A vector environment of n; in separate processes if a step costs more than communication (``own_process``)."""
     if not own_process:
         return gym.make_vec(identity, num_envs=n, **kwargs, **more)
-    # a forked process needs no guard around the caller's main program, as a spawned one would
+    # fork needs no `if __name__ == "__main__"` guard in the caller's program; spawn would
     fork = "fork" in get_all_start_methods() and sys.platform != "darwin"
     make = partial(_in_process, os.getpid(), identity, kwargs | more)
     return AsyncVectorEnv([make] * n, context="fork" if fork else None)
 
 
 def _in_process(owner: int, identity: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    if os.getpid() != owner:  # Ctrl-C is for the owner, who then ends its environments
+    if os.getpid() != owner:  # only the parent process handles Ctrl-C; it closes its environments
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return gym.make(identity, **kwargs)
 
@@ -146,7 +146,7 @@ def _from_env(env: gym.Env[Any, Any]) -> World:
         observation_space=env.observation_space,
         action_space=env.action_space,
         make=lambda: env,
-        # one object is one environment: it cannot be multiplied, so collection runs it alone
+        # an environment object cannot be copied, so the vector environment has size one
         make_vector=lambda n, **_: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
         **_readable(env),
     )
@@ -163,7 +163,7 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
 
 
 def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """What an environment of ours says of itself."""
+    """The attributes of a built-in environment that describe it."""
     table, names = (getattr(env.unwrapped, name, None) for name in ("feature_table", "feature_names"))
     return {
         "feature_table": None if table is None else np.asarray(table),

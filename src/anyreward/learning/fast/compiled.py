@@ -50,14 +50,19 @@ def compiled_updates(learner: Learner, two_threads: bool) -> Updates:
         "two_threads": two_threads,
     }
 
+    adam = learner.networks.optimiser
+
     def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Report:
         F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
             **fixed,
+            F_count=adam.count.clone(),  # each side counts its own steps
+            B_count=adam.count.clone(),
             **group._asdict(),
             learning_rates=list(learning_rates),
             temperature=temperature,
             orthonormality=orthonormality,
         )
+        adam.count += len(learning_rates)
         return report(learner, F_last, B_last, group.each()[-1], Targets(F_next, B_target), temperature)
 
     return run
@@ -74,7 +79,6 @@ def _network(name: str, learner: Learner, network: nn.Module, target: nn.Module,
         f"{name}_gradient": adam.gradient[part],
         f"{name}_mean": adam.mean[part],
         f"{name}_square": adam.square[part],
-        f"{name}_count": adam.count.clone(),
     }
 
 

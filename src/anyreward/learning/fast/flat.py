@@ -64,6 +64,17 @@ class FlatNetworks:
         """theta- <- alpha theta- + (1 - alpha) theta, with alpha the retention."""
         self.flat_target.lerp_(self.flat, 1 - retention)
 
+    def state(self) -> dict[str, Tensor]:
+        """The target networks and Adam's averages: what a resumed run needs."""
+        adam = self.optimiser
+        return {"targets": self.flat_target, "adam.mean": adam.mean, "adam.square": adam.square}
+
+    def load_state(self, tensors: dict[str, Tensor], updates: int) -> None:
+        """The inverse of `state`, after this many updates."""
+        for name, own in self.state().items():
+            own.copy_(tensors[name])
+        self.optimiser.count.fill_(updates)
+
 
 def _flatten(parameters: list[nn.Parameter]) -> Tensor:
     """Move parameters into one vector; they become views of it."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import anyreward as ar
-from anyreward.acting.better import improvement
+from anyreward.acting.better import improved
 from tests.exact import exact_agent, garnet
 
 
@@ -33,7 +33,8 @@ def test_at_least_as_good_as_every_policy_it_is_made_of(seed: int) -> None:
     r, Z = rng.standard_normal(6), torch.from_numpy(rng.standard_normal((3, 6)))
     policy = agent.ask(ar.reward(lambda g: r[g[:, 0].astype(int)]))
     nothing = torch.full((6, 3), -torch.inf, dtype=torch.float64)
-    Q = improvement(Z)(policy, torch.arange(6)[:, None].float(), nothing)
+    (best,) = improved(policy, Z).corrections
+    Q = best(policy, torch.arange(6)[:, None].float(), nothing)
     V = mdp.policy_value(np.eye(3)[Q.argmax(1)], r)
     for z in Z:
         other = agent.model.q(torch.arange(6)[:, None].float(), z).argmax(1)

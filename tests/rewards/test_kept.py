@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import anyreward as ar
+from anyreward.acting.exact import reward_table
 from anyreward.learning.replay import Transitions
 from anyreward.rewards.kept import KeptTransitions
 
@@ -63,8 +64,9 @@ def test_a_refined_answer_is_optimal_and_says_so_of_itself() -> None:
     assert refined.trust.predicted == pytest.approx(1.0, abs=0.02)
     assert plain.trust.predicted is not None
     assert plain.trust.predicted < 0.9
-    optimal = agent.exact_mdp().optimal_value(agent.reward_table(target, agent.exact_mdp()))
-    assert refined.value(agent.exact_mdp().observations) == pytest.approx(optimal, abs=1e-2)
+    mdp = agent.exact_mdp()
+    optimal = mdp.optimal_value(reward_table(target, agent.knowledge, mdp))
+    assert refined.value(mdp.observations) == pytest.approx(optimal, abs=1e-2)
 
 
 def test_refining_needs_transitions_and_a_number_of_steps() -> None:
