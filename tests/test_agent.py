@@ -200,7 +200,7 @@ def test_divergence_is_an_error_and_saves_nothing(tmp_path: Path) -> None:
 def test_a_run_that_cannot_begin_leaves_the_old_one_alone(tmp_path: Path) -> None:
     ar.train("four-rooms", out=tmp_path, **TINY)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ar.UserError, match="replay is empty"):
+    with pytest.raises(ar.UserError, match="replay buffer is empty"):
         ar.train("four-rooms", out=tmp_path, overwrite=True, **(TINY | {"warmup_steps": 0, "steps_per_cycle": 0}))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(ar.UserError, match="which is a file"):
@@ -235,7 +235,7 @@ def test_data_larger_than_the_replay_is_used_whole(tmp_path: Path) -> None:
 
 def test_far_goals_get_a_warning() -> None:
     agent = ar.train("CartPole-v1", **{**TINY, "updates": 40})
-    with pytest.warns(UserWarning, match="outside what training visited"):
+    with pytest.warns(UserWarning, match="outside the training data"):
         agent.ask(ar.goal(1e6, 0, 0, 0))
 
 

@@ -180,7 +180,7 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_only_fb_is_compiled(method: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="compile is on, but .* other methods than fb"):
+    with pytest.raises(UserError, match=r"compile is on, but .* other methods than fb"):
         ar.train("four-rooms", method=method, compile=True, out=tmp_path / "run", **TINY)
     assert not (tmp_path / "run").exists()
 

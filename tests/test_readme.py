@@ -93,9 +93,17 @@ def test_links_lead_somewhere() -> None:
     notes = sorted((ROOT / "docs").rglob("*.md"))
     assert ROOT / "docs" / "notebook" / "README.md" in notes
     for page in [*pages, *notes]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
             if not target.startswith("http"):
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+                there = page.parent / target if target else page
+                assert there.exists(), f"{page.name} links to {target}"
+                assert not heading or heading in headings(there), f"{page.name} links to {target}#{heading}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_settings_page_lists_every_difference_of_the_presets() -> None:
@@ -103,6 +111,21 @@ def test_settings_page_lists_every_difference_of_the_presets() -> None:
 
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(FAST)
+
+
+def test_settings_page_explains_every_setting_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyreward.learning.settings import SettingChanges
+
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert [name for name in [*SettingChanges.__annotations__, "features"] if f"`{name}` (" not in page] == []
+    small = {"updates": 40, "hidden": 16, "landmarks": 0, "progress": False}
+    monkeypatch.setattr(ar, "train", lambda *a, _train=ar.train, **k: _train(*a, **k | small))
+    names: dict[str, object] = {"ar": ar}
+    exec(compile(page.split("```")[1], "settings.md", "exec"), names)
+    agent = names["agent"]
+    assert isinstance(agent, ar.Agent)
+    assert agent.settings.z_mixture == ar.ZMixture(goals=0.5)
+    assert agent.run.threads == 1
 
 
 def test_make_targets_are_the_first_commands() -> None:

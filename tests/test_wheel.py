@@ -73,7 +73,7 @@ def test_bench_needs_nothing_but_the_package(installed: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(ROOT), "compiled" if compiled else "plain"],
         cwd=installed,
-        env=os.environ | {"PYTHONPATH": str(installed)},
+        env=os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},  # one thread: no waiting for others
         capture_output=True,
         text=True,
     )

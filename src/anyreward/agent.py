@@ -1,4 +1,4 @@
-"""What a user holds: a trained model that answers rewards."""
+"""The agent: a trained model that answers rewards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent:
-    """A trained forward-backward representation with everything that it needs to answer rewards."""
+    """A trained forward-backward representation, with everything needed to answer rewards."""
 
     knowledge: Knowledge
     run: RunSettings = field(default_factory=RunSettings)
@@ -57,7 +57,7 @@ class Agent:
 
     @property
     def settings(self) -> Settings:
-        """What it was trained with."""
+        """The settings that it was trained with."""
         return self.knowledge.settings
 
     @property
@@ -67,7 +67,7 @@ class Agent:
 
     @property
     def held_out(self) -> Transitions | None:
-        """Transitions that training has not seen; None where it was interrupted."""
+        """Transitions not used in training; None if there are none, as after an interrupted run."""
         return self.knowledge.held_out
 
     @property
@@ -77,7 +77,7 @@ class Agent:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over everything that is saved but the settings: equal for agents that answer equally."""
+        """SHA-256 of all saved tensors, without the settings: identifies the agent."""
         return sha256(serialised(self.knowledge))
 
     def save(self, folder: str | Path, overwrite: bool = False) -> Path:
@@ -87,23 +87,23 @@ class Agent:
 
     @classmethod
     def load(cls, folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
-        """Read an agent folder. ``features`` gives a feature function again, if the agent was trained with one."""
+        """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
         return cls(*load_folder(Path(folder), features))
 
     @property
     def as_saved(self) -> Saved:
-        """What its folder holds."""
+        """The contents of its folder."""
         return Saved(self.knowledge, self.run, self.world_name, self.world_recipe)
 
     def ask(self, reward: Reward, refine: int = 0, improve: int | str | Array | None = None) -> Policy:
-        """The policy that answers a reward, at once: no planning and no further learning.
+        """The policy that answers a reward, without planning or further learning.
 
         Args:
             reward: the reward, in any of the forms of docs/rewards.md.
             refine: number of steps of value iteration for this reward, starting from F . z, on the transitions kept
                 with the agent. This is planning; it takes milliseconds and corrects errors of F. Only where
                 observations are categories.
-            improve: generalised policy improvement: act by the best of what other policies pi_z' promise for this
+            improve: generalised policy improvement: act by the maximum of the values of other policies pi_z' for this
                 reward. A number of z' drawn as in training, or "goals" for B of training features, or the z'
                 themselves (m, d).
         """
@@ -129,14 +129,14 @@ class Agent:
         if improve is not None:
             if self.settings.bias:
                 raise UserError(
-                    "improve compares what policies pi_z' promise, F(s, a, z') . z_R. With a bias, as this agent has "
-                    "one, these are not whole values and cannot be compared. Ask without improve."
+                    "improve compares the values F(s, a, z') . z_R of policies pi_z'. With a bias, which this agent "
+                    "has, these are only a part of the values and cannot be compared. Ask without improve."
                 )
             policy = improved(policy, other_z(improve, self.knowledge))
         return refined(policy, refine) if refine else policy
 
     def can_answer(self, reward: Reward) -> bool:
-        """Whether this agent's method has an answer to such a reward: goal-oriented DQN answers single goals alone."""
+        """Whether this agent's method can answer a reward: goal-oriented DQN answers single goals only."""
         return reward.is_goal or not self.knowledge.method.goals_only
 
     def sample_rewards(
@@ -146,7 +146,7 @@ class Agent:
         seed: int = 0,
         progress: bool = True,
     ) -> Reward:
-        """The reward of an environment as a black box: run the exploration policy again and record its rewards.
+        """Samples of the reward of an environment: run the exploration policy again and record the rewards.
 
         Args:
             world: an environment like the agent's own, but with the reward: a name, a Gymnasium id or an object.
@@ -172,12 +172,12 @@ class Agent:
         seed: int = 0,
         progress: bool = True,
     ) -> Policy:
-        """Improve a policy on the real reward by Q-learning: Q = F . z_R + q_theta. The agent stays as it is.
+        """Improve a policy on the real reward by Q-learning: Q = F . z_R + q_theta. The agent is not changed.
 
         Args:
-            policy: the answer to begin with; a new one is returned.
+            policy: the policy to start from; a new one is returned.
             source: an environment to learn in online (by default the agent's own world), or rewarded transitions.
-            reward: what to learn for, if not the source's own reward; without a source, the policy's reward.
+            reward: the reward to learn for, if not the source's own; without a source, the policy's reward.
             steps: steps in the environment.
             updates: gradient updates.
             batch_size: transitions in a minibatch.
@@ -208,7 +208,7 @@ class Agent:
         return tuned if reward is None else replace(tuned, reward=reward)
 
     def load_policy(self, path: str | Path) -> Policy:
-        """The policy that `Policy.save` wrote, with what fine-tuning had learned."""
+        """Load a policy that was saved with `Policy.save`, including its fine-tuning."""
         path = Path(path)
         data = read_task(path)
         policy = self.ask(from_z(path))
@@ -218,14 +218,14 @@ class Agent:
         content = beside.read_bytes() if beside.is_file() else b""
         if sha256(content) != data["tuned_sha256"]:
             raise UserError(f"{beside} does not match {path.name}: it is missing, damaged or of another policy.")
-        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+        with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
             tuned = Residual(self.model.observation_encoder, self.model.actions)
         tuned.load_state_dict(load_tensors(content))
         task = policy.task._replace(scale=data["scale"])
         return replace(policy, tuned=tuned.requires_grad_(False), task=task, whole=True)
 
     def world(self) -> World:
-        """The agent's world, opened again; raises for an agent of a dataset or an environment object."""
+        """Reopen the agent's world; raises for an agent of a dataset or an environment object."""
         if self.world_recipe is None:
             raise UserError(
                 "This agent was trained from a dataset or an environment object, so its world cannot be reopened."
@@ -233,13 +233,13 @@ class Agent:
         return from_id(self.world_recipe["id"], self.world_name, **self.world_recipe["kwargs"])
 
     def exact_mdp(self) -> FiniteMDP:
-        """The finite MDP behind the agent's world; raises where there is none."""
+        """The finite MDP of the agent's world; raises if there is none."""
         make = self.world().make
         mdp = finite_mdp(make(), self.settings.gamma) if make else None
         if mdp is None:
             raise UserError(
                 f"{self.world_name} is not a finite MDP that can be solved exactly (mazes and toy-text environments "
-                "are). Measure by playing: agent.reach_goals() where the world says when a goal is reached, else "
+                "are). Evaluate by rollouts: agent.reach_goals() if the world defines when a goal is reached, else "
                 "anyreward.evaluate(policy, world)."
             )
         return mdp
@@ -255,8 +255,8 @@ class Agent:
         """Exact scores on the agent's finite world, one for each answer.
 
         Args:
-            answers: rewards, which are asked here, or policies, which are taken as they act. By default every state as
-                a goal: the paper's policy quality.
+            answers: rewards, for which the agent is asked here, or policies, which are scored as they act. By default
+                every state as a goal: the paper's policy quality.
             mdp: the finite world, if not the agent's own.
             temperature: rewards and goals: act by softmax(F . z / temperature); 0 is greedy, 1 is the paper's.
             refine: rewards: as in `ask`.
@@ -272,7 +272,7 @@ class Agent:
         for answer in answers:
             if isinstance(answer, Policy):
                 if refine or improve is not None or temperature:
-                    raise UserError("score() takes policies as they act; temperature, refine, improve are for rewards.")
+                    raise UserError("score() takes temperature, refine and improve for rewards, not for policies.")
                 pi.append(answer.probabilities(mdp.observations))
                 continue
             Q = self.ask(answer, refine, improve).preferences(states)
@@ -290,8 +290,8 @@ class Agent:
         """Play one episode for each goal, by the paper's protocol for this world.
 
         Args:
-            goals: a number of random goals, or the goals themselves (n, k); by default all where they are a list, else
-                1,000 random ones.
+            goals: a number of random goals, or the goals themselves (n, k); by default all goals if the world lists
+                them, else 1,000 random ones.
             seed: of goals, starts and random actions.
             epsilon: share of random actions, if not the paper's; 1 measures the random policy.
             world: the world to play in, if it cannot be reopened.

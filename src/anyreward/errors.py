@@ -1,10 +1,10 @@
-"""The one exception for mistakes that a user can mend."""
+"""The exception for mistakes that the user can correct."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """A mistake in what was asked: says what was given, what is accepted and what to do.
+    """A mistake of the user; the message says what was given, what is accepted and what to do.
 
     The command line prints its text without a traceback.
     """

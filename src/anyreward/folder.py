@@ -1,4 +1,4 @@
-"""An agent's folder: agent.json and weights.safetensors, saved and loaded here. No pickle."""
+"""Saving and loading of an agent's folder: agent.json and weights.safetensors. No pickle."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import space_from_json, space_to_json
 
 FORMAT = 2
-"""Version of the folder."""
+"""Version of the folder's format."""
 
 
 class Saved(NamedTuple):
-    """What a folder holds."""
+    """The contents of an agent's folder."""
 
     knowledge: Knowledge
     run: RunSettings
@@ -40,12 +40,12 @@ class Saved(NamedTuple):
 
 
 def holds_agent(folder: Path) -> bool:
-    """Whether there is an agent in a folder."""
+    """Whether a folder holds an agent."""
     return (folder / "agent.json").exists()
 
 
 def serialised(knowledge: Knowledge) -> bytes:
-    """The tensors of all that an agent knows; its settings are not among them."""
+    """An agent's tensors as bytes, without its settings."""
     sample, phi = knowledge.sample, knowledge.model.phi
     tensors = {"sample.rows": sample.rows, "sample.weights": sample.weights, "sample.covariance": sample.covariance}
     if phi.table is not None:
@@ -61,7 +61,7 @@ def serialised(knowledge: Knowledge) -> bytes:
 
 
 def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Mapping[str, bytes] | None = None) -> None:
-    """Write a folder, whole or not at all. ``beside`` are files that belong to it, by name, and change with it."""
+    """Write an agent's folder atomically; ``beside`` are further files by name, written together with it."""
     if holds_agent(folder) and not overwrite:
         raise UserError(f"{folder} holds an agent already. Choose another folder, or pass overwrite=True.")
     knowledge, phi = saved.knowledge, saved.knowledge.model.phi
@@ -88,7 +88,7 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Map
 
 
 def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> Saved:
-    """Read a folder. ``features`` gives a feature function again, if the agent was trained with one."""
+    """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
     if not folder.is_dir():
         raise UserError(f"There is no agent folder at {folder}.")
     config = read_json(folder / "agent.json")
@@ -99,7 +99,7 @@ def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> S
     if sha256(content) != config["weights_sha256"]:
         raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
     try:
-        with torch.random.fork_rng():  # fresh networks draw their weights before they are given the saved ones
+        with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
             return _restore(config, load_tensors(content), features)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error

@@ -136,7 +136,7 @@ def test_numbers_and_terminations() -> None:
         ({"updates": 0}, "updates is 0"),
         ({"epsilon": 2.0}, "epsilon is 2"),
         ({"source": "CartPole-v1"}, "was trained on observations"),
-        ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0], [2, 3])}, "as many of everything"),
+        ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0], [2, 3])}, "must have this length"),
         ({"source": ar.RewardedTransitions([1, 2], [0, 9], [0.0, 1.0], [2, 3])}, "between 0 and 4"),
         ({"source": ar.RewardedTransitions([1, 2], [0, 1], [0.0, np.nan], [2, 3])}, "transition 1 is nan"),
         ({"source": ar.RewardedTransitions([1, 2], [0, 1], [[0.0], [1.0]], [2, 3])}, r"each \(2,\)"),

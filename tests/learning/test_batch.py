@@ -174,7 +174,7 @@ def test_known_features_are_counted(kind: str) -> None:
     assert known is not None
     assert known.rows.tolist() == rows.tolist()
     assert known.frequency.numpy() == pytest.approx(counts / len(features))
-    assert torch.equal(known.rows[known.place[model.feature_encoder.codes(features)]], features)
+    assert torch.equal(known.rows[known.row_of[model.feature_encoder.codes(features)]], features)
     assert known_of(model, replay, most=len(rows) - 1) is None
 
 

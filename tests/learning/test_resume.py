@@ -144,7 +144,7 @@ def test_ctrl_c_with_environments_in_processes_of_their_own(tmp_path: Path) -> N
         time.sleep(0.1)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate(timeout=60)
-    assert "Stopped; what it had learned is in run. To continue: anyreward resume run" in err
+    assert "Stopped; the agent is saved in run. To continue: anyreward resume run" in err
     assert "Traceback" not in err
     assert run.returncode == 2
     assert ar.load(tmp_path / "run").updates > 0

@@ -333,7 +333,7 @@ def test_what_tables_will_cost_is_said_before() -> None:
     assert "2,500 states, 64 landmarks and d = 1,000: up to 551 MB." in tables.plan(square, square, 0, 128, 1)
     large = tables.plan(gym.spaces.Discrete(20_000), gym.spaces.Discrete(20_000), 0, 128, 1)
     assert "d = 4,096: up to 1,192 MB." in large
-    assert "give coarser features" in large
+    assert "use coarser features" in large
 
 
 def test_a_run_says_its_cost_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:

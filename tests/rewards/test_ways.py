@@ -170,7 +170,7 @@ def test_few_or_narrow_samples_get_a_ridge_and_a_warning(agent: ar.Agent) -> Non
     with pytest.warns(UserWarning, match=r"4 of the 12 directions .* ill-conditioned"):
         policy = agent.ask(ar.samples(places, [1, 0, 0, 0] * 3, "other"))
     assert policy.trust.verdict != "good"
-    assert "directions of B apart" in str(policy.trust)
+    assert "directions of B" in str(policy.trust)
     assert float(policy.z.norm()) > 0
 
 
@@ -304,7 +304,7 @@ def test_a_point_among_numbers_pays_nowhere() -> None:
         lambda: ar.evaluate(policy, world, episodes=20, reward=point),
         lambda: agent.finetune(policy, progress=False),
     ):
-        with pytest.raises(ar.UserError, match="a single point among numbers"):
+        with pytest.raises(ar.UserError, match="a single point among continuous features"):
             count()
     near = ar.evaluate(policy, world, episodes=3, reward=ar.reward("hypot(x - 0.25, y - 0.5) < 0.3"))
     assert near.totals.shape == (3,)

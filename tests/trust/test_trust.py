@@ -225,7 +225,7 @@ def test_a_report_reads_well_and_is_data(agent: ar.Agent) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seen = agent.ask(ar.samples([[2, 8], [3, 8]] * 5, [1.0, 0.0] * 5)).trust
-    assert "samples      10, 5 that count" in str(seen)
+    assert "samples      10, 5 effective" in str(seen)
 
 
 def test_unknown_where_it_cannot_be_known() -> None:
@@ -234,7 +234,7 @@ def test_unknown_where_it_cannot_be_known() -> None:
     trust = agent.ask(ar.goal(0.0, 0.0, 0.0, 0.0)).trust
     assert (trust.predicted, trust.value, trust.residual, trust.represented) == (None,) * 4
     assert trust.verdict != "good"
-    assert "cannot be known here" in str(trust)
+    assert "not available" in str(trust)
     assert "0 held-out transitions are too few (1,000 needed)" in trust.reasons[0]
 
 
@@ -245,7 +245,7 @@ def test_nothing_known_is_not_good(agent: ar.Agent) -> None:
             trust = agent.ask(target).trust
         assert trust.verdict == "do not rely on it"
         assert trust.predicted is None
-    with pytest.warns(UserWarning, match="zero wherever it was seen"):
+    with pytest.warns(UserWarning, match="zero in all samples"):
         agent.ask(ar.samples([[2, 8], [3, 8]] * 200, np.zeros(400)))
 
 

@@ -316,6 +316,16 @@ def test_many_waves_are_as_one_after_the_other(
         assert ar.evaluate(Parity(), world, episodes).totals.tolist() == pytest.approx([whole.total] * episodes)
 
 
+def test_every_wave_has_starts_of_its_own(walk_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed is that of the first wave alone; else all waves would be one."""
+    monkeypatch.setattr(stepping, "MOST_AT_ONCE", 3)
+    first, again, other = (ar.evaluate(Parity(), walk_id, episodes=11, seed=seed).totals for seed in (3, 3, 4))
+    assert len(set(first.tolist())) == 11
+    assert first[:3].tolist() == pytest.approx(one_after_the_other(seed=3, episodes=3), rel=1e-12)
+    assert np.array_equal(again, first)
+    assert not np.array_equal(other, first)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_short_episodes_are_not_favoured(mode: AutoresetMode) -> None:
     """Every environment plays one episode a wave, however long the others take."""

@@ -1,4 +1,4 @@
-"""Phase 3: acting on an answer, and measuring it."""
+"""Phase 3: policies, rollouts and evaluation."""
 
 from anyreward.acting.exact import Scores, score_goals, score_policies
 from anyreward.acting.finetune import RewardedTransitions

@@ -1,4 +1,4 @@
-"""Better answers: generalised policy improvement, and value iteration on kept transitions."""
+"""Improvement of answers: generalised policy improvement, and value iteration on kept transitions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from anyreward.rewards.knowledge import Knowledge
 Array = np.ndarray[Any, Any]
 
 MOST_GOALS = 256
-"""Training features whose B serve as z', at most."""
+"""Largest number of training features whose B are used as z'."""
 ROWS_AT_ONCE = 4_096
-"""Rows that go through F together."""
+"""Number of rows in one pass of F."""
 
 
 def improved(policy: Policy, Z: Tensor) -> Policy:
@@ -70,12 +70,12 @@ def refined(policy: Policy, steps: int) -> Policy:
 
 
 def refinable(knowledge: Knowledge) -> KeptTransitions:
-    """The transitions that answers are refined on; raises where there are none."""
+    """The transitions that answers are refined on; raises if there are none."""
     if knowledge.method.goals_only:
         raise UserError(f"refine corrects F . z, which {knowledge.settings.method} does not have. Ask without refine.")
     if knowledge.kept is None:
         raise UserError(
-            "Answers are refined on transitions kept with the agent, and this one has none: they are kept where "
+            "Answers are refined on transitions kept with the agent, and this one has none: they are kept only if "
             "observations are categories. Ask without refine."
         )
     return knowledge.kept

@@ -1,4 +1,4 @@
-"""Exact evaluation on finite MDPs: the value of pi_z against the optimum, for many rewards at once, in float64."""
+"""Exact evaluation on finite MDPs: the value of pi_z and the optimal value, for many rewards at once, in float64."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from anyreward.worlds.spaces import pack_seen
 Array = np.ndarray[Any, Any]
 
 LARGEST_BATCH = 10**7
-"""Numbers in the largest array that scoring makes."""
+"""Largest number of entries of an array in scoring."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Values averaged over the states, one entry a reward."""
+    """Values averaged over the states, one entry for each reward."""
 
     value: Array
     optimal: Array
@@ -36,13 +36,13 @@ class Scores:
     def ratio(self) -> Array:
         """The policy quality of the paper, value / optimal value.
 
-        NaN where the optimum is not positive; `normalised` says more about rewards that are somewhere negative.
+        NaN if the optimum is not positive; use `normalised` for rewards with negative values.
         """
         return np.divide(self.value, self.optimal, out=np.full_like(self.value, np.nan), where=self.optimal > 0)
 
     @property
     def normalised(self) -> Array:
-        """0 for the uniformly random policy, 1 for the optimal one: fair to rewards of either sign."""
+        """0 for the uniformly random policy, 1 for the optimal one, for rewards of either sign."""
         return np.asarray((self.value - self.random) / (self.optimal - self.random))
 
 
@@ -51,7 +51,7 @@ def score_policies(mdp: FiniteMDP, pi: Array, r: Array) -> Scores:
     if pi.shape != r.shape or pi.ndim != 3:
         raise UserError(f"score_policies got policies {pi.shape} and rewards {r.shape}; expected (n, S, A) each.")
     uniform = np.full((1, mdp.states, mdp.actions), 1.0 / mdp.actions)
-    step = max(1, LARGEST_BATCH // mdp.states**2)  # a transition matrix for each policy: not all at once
+    step = max(1, LARGEST_BATCH // mdp.states**2)  # one transition matrix for each policy
     parts = [
         (mdp.policy_value(p, q).mean(-1), mdp.optimal_value(q).mean(-1), mdp.policy_value(uniform, q).mean(-1))
         for p, q in ((pi[i : i + step], r[i : i + step]) for i in range(0, len(pi), step))

@@ -1,4 +1,4 @@
-"""The reward of an environment as a black box: run the exploration policy again, and record the rewards."""
+"""Samples of the reward of an environment, by running the exploration policy again."""
 
 from __future__ import annotations
 

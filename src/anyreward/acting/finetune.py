@@ -38,17 +38,17 @@ Rewards = Callable[[Transitions], Array]
 
 HIDDEN, LAYERS = 128, 2
 RETENTION = 0.9
-"""of the target network, at each update"""
+"""Retention of the target network, at each update."""
 ENVIRONMENTS = 10
-"""Online: stepped together, unless each needs a process of its own."""
+"""Online: number of environments stepped together, unless each needs its own process."""
 ROWS_AT_ONCE = 4_096
-"""Rows that go through F together."""
+"""Number of rows in one pass of F."""
 STEPS_AT_ONCE = 100
-"""Online: transitions gathered between updates."""
+"""Online: number of transitions collected at a time."""
 
 
 class RewardedTransitions(NamedTuple):
-    """Transitions with rewards, as arrays of n: what fine-tuning learns from offline."""
+    """Arrays of n transitions with rewards, for offline fine-tuning."""
 
     observations: Any
     actions: Any
@@ -69,7 +69,7 @@ class TunedBatch(NamedTuple):
     base: Tensor
     """(n, A) F . z at the observations"""
     next_base: Tensor
-    """(n, A) and at the next ones"""
+    """(n, A) F . z at the next observations"""
 
 
 class Residual(nn.Module):
@@ -100,7 +100,7 @@ class Residual(nn.Module):
 
 
 class Experience:
-    """Transitions with their rewards, and with Q = F . z at both ends, which stands still; grows by appending."""
+    """A replay buffer of transitions with rewards, and with F . z, which is fixed, at both observations."""
 
     def __init__(self, policy: Policy, most: int) -> None:
         self._q, image = policy.preferences, policy.model.observation_encoder.image
@@ -125,7 +125,7 @@ class Experience:
         return TunedBatch(rows.observations, rows.actions, rows.next_observations, rows.terminated, *beside)
 
     def unit(self, gamma: float) -> float:
-        """The size of Q, which q_theta is learned in: its spread, or what the rewards could add up to."""
+        """The unit of q_theta: the standard deviation of Q, or a tenth of rms(r) / (1 - gamma) if that is larger."""
         _, base, _ = self._beside
         spread = float(base.std()) if base.numel() > 1 else 0.0
         return max(spread, float(self.rewards.square().mean().sqrt()) / (1 - gamma) / 10) or 1.0
@@ -139,28 +139,28 @@ class Experience:
 def q_learning_loss(q: nn.Module, target: nn.Module, batch: TunedBatch, gamma: float) -> Tensor:
     """Half the mean squared error of Q = F . z + q_theta against r + gamma Q_target(s', argmax_a Q(s', a)).
 
-    The next action is chosen by the network that learns and valued by the one that stands still (double Q-learning).
+    The online network chooses the next action and the target network evaluates it (double Q-learning).
     """
     with torch.no_grad():
         best = (batch.next_base + q(batch.next_observations)).argmax(1, keepdim=True)
         ahead = (batch.next_base + target(batch.next_observations)).gather(1, best).squeeze(1)
-        aim = batch.rewards + gamma * torch.where(batch.terminated, 0.0, ahead)  # (n,)
+        targets = batch.rewards + gamma * torch.where(batch.terminated, 0.0, ahead)  # (n,)
     now = (batch.base + q(batch.observations)).gather(1, batch.actions[:, None]).squeeze(1)
-    loss: Tensor = 0.5 * (now - aim).square().mean()
+    loss: Tensor = 0.5 * (now - targets).square().mean()
     return loss
 
 
 class Tuner:
-    """Learns q_theta beside a policy's F . z, which stands still."""
+    """Learns q_theta on top of a policy's F . z, which is fixed."""
 
     def __init__(self, policy: Policy, gamma: float, most: int, rewards: Rewards | None) -> None:
         self._policy, self._gamma, self._rewards = policy, gamma, rewards
-        self._mean = (1 - gamma) * policy.task.constant  # of the reward asked for: it was taken out of z
+        self._mean = (1 - gamma) * policy.task.constant  # of the reward asked for, which was removed from z
         self._seen: list[tuple[Tensor, Array]] = []
         self.experience = Experience(policy, most)
 
     def remember(self, rows: Transitions, received: Array) -> None:
-        """Add transitions with the rewards (n,) that the source gave, which may be replaced."""
+        """Add transitions with the source's rewards (n,), or with those of ``rewards`` if it was given."""
         r = np.asarray(received if self._rewards is None else self._rewards(rows), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(r))
         if len(bad):
@@ -170,7 +170,7 @@ class Tuner:
         self.experience.add(rows, torch.from_numpy((r - self._mean) / self._policy.reward_scale).float())
 
     def begin(self, learning_rate: float, seed: int) -> Policy:
-        """Make q_theta, zero everywhere; returns the policy that it is part of."""
+        """Create q_theta, zero everywhere, and return the policy with it."""
         model = self._policy.model
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -191,11 +191,11 @@ class Tuner:
         return float((2 * float(loss.detach())) ** 0.5 * self._policy.reward_scale)
 
     def seen(self) -> Reward:
-        """All rewards that were seen, as samples."""
+        """All observed rewards, as samples."""
         phi, rewards = (torch.cat([p for p, _ in self._seen]), np.concatenate([r for _, r in self._seen]))
         if not rewards.any():
             warnings.warn(
-                f"None of the {len(rewards):,} rewards seen was other than zero: there was nothing to learn.",
+                f"All {len(rewards):,} observed rewards are zero: there was nothing to learn.",
                 stacklevel=4,
             )
         return samples(self._policy.model.phi.readable(phi.numpy()), rewards, "other")
@@ -226,7 +226,7 @@ def finetune(
     random = torch.Generator().manual_seed(seed)
     with ExitStack() as stack:
         if not policy.model.observation_encoder.image:
-            stack.enter_context(threads(1))  # small operations, for which a second thread does not pay
+            stack.enter_context(threads(1))  # the operations are too small for several threads
         collector = None
         if isinstance(source, RewardedTransitions):
             rows, received = _offline(policy, source)
@@ -274,7 +274,7 @@ def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, A
     wrong = {name: shape for name, shape in shapes.items() if shape != (n,)}
     if n == 0 or wrong:
         raise UserError(
-            f"There are {n} actions, so as many of everything are needed, each ({n},); got {wrong or 'none'}."
+            f"There are {n} actions, so all other arrays must have this length, each ({n},); got {wrong or 'none'}."
         )
     for name, rows_of in (("observations", before), ("next_observations", after)):
         if not np.isfinite(rows_of).all():

@@ -1,4 +1,4 @@
-"""Playing episodes: returns of anything that acts, and the paper's protocols for goals."""
+"""Rollouts: returns of policies, and the paper's protocols for goals."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from anyreward.worlds.world import World, open_world
 
 Array = np.ndarray[Any, Any]
 Preferences = Callable[[Tensor, Array], Tensor]
-"""(n, A) preferences among actions, for packed observations (n, packed) and the number of each one's goal (n,)."""
+"""(n, A) preferences among actions, for packed observations (n, packed) and the index of each one's goal (n,)."""
 ActBatch = Callable[[Any], Array]
-"""Actions (n,) for a batch of observations, as the environment counts them."""
+"""Actions (n,) for a batch of observations, as numbered by the environment."""
 
 MOST_STEPS = 10_000
-"""Steps after which an episode is cut that would never end."""
+"""Largest number of steps of an episode."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Episode:
 
 
 class RandomPolicy:
-    """Acts uniformly."""
+    """The uniformly random policy."""
 
     def __init__(self, actions: int, start: int = 0, seed: int = 0) -> None:
         self._actions, self._start = actions, start
         self._rng = np.random.default_rng(seed)
 
     def act(self, observation: Any) -> int:
-        """A uniform action, whatever the observation."""
+        """A uniformly random action."""
         return int(self._start + self._rng.integers(self._actions))
 
 
@@ -89,20 +89,20 @@ def evaluate(
     seed: int = 0,
     reward: Reward | None = None,
 ) -> Returns:
-    """Play a policy in a world and return its returns, several environments at once.
+    """Run a policy in a world, in several environments at once, and return the returns of its episodes.
 
     Args:
         policy: anything with ``act(observation)``.
-        world: a short name, a Gymnasium id, or an environment; what is opened here is closed here.
-        episodes: how many.
+        world: a short name, a Gymnasium id, or an environment; environments that are opened here are closed here.
+        episodes: number of episodes.
         seed: of the starts.
-        reward: what to count, if not the environment's own reward; ``policy`` must then come from `Agent.ask`.
+        reward: the reward to sum, if not the environment's own; ``policy`` must then come from `Agent.ask`.
     """
     world = open_world(world)
     if episodes < 1:
         raise UserError(f"episodes is {episodes}; it must be at least 1.")
     if reward is not None and not isinstance(policy, Policy):
-        raise UserError("evaluate() counts another reward than the environment's only for policies of Agent.ask.")
+        raise UserError("evaluate() with reward=... needs a policy from Agent.ask.")
     with opened(world, together(world, episodes)) as stepper:
         played = play(policy, stepper, episodes, seed)
     if reward is None:
@@ -129,10 +129,10 @@ def rollout(
     options: dict[str, Any] | None = None,
     on_step: Callable[[], Any] = lambda: None,
 ) -> list[Episode]:
-    """Play whole episodes in one environment, which its owner closes.
+    """Run whole episodes in one environment, which is not closed.
 
-    ``max_steps`` stops an episode that would never end; ``options`` go to ``reset``; ``on_step`` is called after the
-    reset and after every step, such as to render.
+    ``max_steps`` limits the length of an episode; ``options`` are passed to ``reset``; ``on_step`` is called after the
+    reset and after every step, for example to render.
     """
     if episodes < 1:
         raise UserError(f"episodes is {episodes}; it must be at least 1.")
@@ -148,11 +148,11 @@ def play(
     options: dict[str, Any] | None = None,
     on_step: Callable[[], Any] = lambda: None,
 ) -> list[Episode]:
-    """Play whole episodes, as many at once as there are environments."""
+    """Run whole episodes, one in each environment at a time."""
     act = acting(policy, stepper)
     played: list[Episode] = []
     for first in range(0, episodes, stepper.num_envs):
-        n = min(stepper.num_envs, episodes - first)  # environments without an episode of their own play along
+        n = min(stepper.num_envs, episodes - first)  # the other environments are stepped but not recorded
         stepper.reset(seed if first == 0 else None, options)
         on_step()
         records = [_Record(o) for o in _each(stepper, stepper.observations)[:n]]
@@ -171,7 +171,7 @@ def play(
 
 
 class _Record:
-    """An episode while it is played; observations are copied, because the environments may reuse their memory."""
+    """An episode in progress; observations are copied, because the environments may reuse their memory."""
 
     def __init__(self, observation: Any) -> None:
         self._observations = [deepcopy(observation)]
@@ -191,7 +191,7 @@ class _Record:
 
 
 def acting(policy: Acts, stepper: Stepper) -> ActBatch:
-    """A policy as a function of batches; any other policy than ours is asked for one observation at a time."""
+    """A policy as a function of batches; policies other than `Policy` get one observation at a time."""
     if isinstance(policy, Policy):
         return lambda observations: np.asarray(policy.act(observations))
     return lambda observations: np.array([policy.act(o) for o in _each(stepper, observations)])
@@ -230,7 +230,7 @@ class GoalScores:
 
 
 def bootstrap(values: Array, share: float = 0.95, draws: int = 2_000, seed: int = 0) -> tuple[float, float]:
-    """An interval for the mean of values (n,), which holds that share of resampled means."""
+    """A bootstrap confidence interval for the mean of values (n,), at the level ``share``."""
     rng = np.random.default_rng(seed)
     means = np.concatenate(
         [values[rng.integers(len(values), size=(100, len(values)))].mean(1) for _ in range(draws // 100)]
@@ -261,16 +261,16 @@ def play_goals(
     epsilon: float | None = None,
     seed: int = 0,
 ) -> GoalScores:
-    """One episode for each goal, as many at once as there are environments, acting greedily but for epsilon.
+    """Run one episode for each goal, one in each environment at a time, acting epsilon-greedily.
 
-    An episode that ends before the test's steps are over is over.
+    An episode ends after the test's number of steps, or when its environment ends it.
     """
     epsilon = test.epsilon if epsilon is None else epsilon
     rng, n = np.random.default_rng(seed), stepper.num_envs
     reached, distance = np.zeros(len(goals), dtype=bool), np.full(len(goals), np.nan)
     for wave in range(0, len(goals), n):
         which = np.arange(wave, min(wave + n, len(goals)))
-        number = np.resize(which, n)  # environments without a goal of their own play along
+        number = np.resize(which, n)  # the other environments are stepped but not recorded
         running = np.arange(n) < len(which)
         stepper.reset(int(rng.integers(2**31)))
         for _ in range(test.steps):
@@ -299,9 +299,7 @@ def reach_goals(
     """See `Agent.reach_goals`."""
     test = goal_test_of(world)
     if not measures(test, knowledge.model.phi):
-        raise UserError(
-            f"Goals of {world.name} are given in the features that it names itself; this agent's B sees others."
-        )
+        raise UserError(f"Goals of {world.name} are given in its default features; this agent's B has other features.")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise UserError(f"epsilon is {epsilon}; accepted: 0 to 1.")
     if goals is None:
@@ -319,10 +317,10 @@ def reach_goals(
 
 
 def goal_test_of(world: World) -> GoalTest:
-    """The world's protocol of goals; raises where it has none."""
+    """The world's protocol for goals; raises if it has none."""
     if world.goal_test is None:
         raise UserError(
             f"{world.name} has no protocol for goals: it is not a finite MDP that can be solved exactly, and does not "
-            "say when a goal counts as reached. Measure a policy by its reward: anyreward.evaluate(policy, world)."
+            "define when a goal is reached. Evaluate a policy by its reward: anyreward.evaluate(policy, world)."
         )
     return world.goal_test

@@ -32,7 +32,7 @@ Correction = Callable[["Policy", Tensor, Tensor], Tensor]
 
 
 class Acts(Protocol):
-    """Anything that acts is a policy: learned, random or optimal."""
+    """The interface of a policy: learned, random or optimal."""
 
     def act(self, observation: Any) -> Any:
         """An action for one observation, or actions for a batch."""
@@ -40,7 +40,7 @@ class Acts(Protocol):
 
 
 def action_probabilities(preferences: Tensor, epsilon: float = 0.0, temperature: float = 0.0) -> Tensor:
-    """(..., A) pi of preferences (..., A): greedy, or Boltzmann at a temperature, mixed with epsilon of uniform."""
+    """(..., A) pi for preferences (..., A): greedy, or Boltzmann at a temperature; uniform with probability epsilon."""
     if temperature > 0:
         p = torch.softmax(preferences.double() / temperature, dim=-1)
     else:
@@ -51,28 +51,28 @@ def action_probabilities(preferences: Tensor, epsilon: float = 0.0, temperature:
 
 @dataclass(eq=False, repr=False)
 class Policy:
-    """pi_z for one reward: acts greedily unless `epsilon_greedy` or `boltzmann` is asked for.
+    """The policy pi_z for one reward. It acts greedily; `epsilon_greedy` and `boltzmann` return other variants.
 
-    ``z`` is z_R at the length that F was trained on; it decides the actions. ``reward_scale`` undoes this:
+    ``z`` is z_R at the length that F is evaluated at; it determines the actions. ``reward_scale`` undoes the scaling:
     z_R = reward_scale * z, so that `q` and `value` are in the units of the reward.
     """
 
     knowledge: Knowledge
-    """What the agent knows."""
+    """The agent's model and its sample of rho."""
     reward: Reward
     """The reward that this answers."""
     belief: Belief
-    """What is known of the reward."""
+    """The estimate of the reward."""
     task: Task
-    """z, its scale, and the constant that was taken out of it."""
+    """z, its scale, and the constant that was removed from it."""
     agent: str
     """The fingerprint of the agent that this z belongs to."""
     corrections: tuple[Correction, ...] = ()
-    """What refine and improve make of F . z, one after the other."""
+    """Corrections of F . z by refine and improve, applied in order."""
     tuned: nn.Module | None = None
-    """q_theta of a fine-tuned policy, which is added to all that."""
+    """q_theta of a fine-tuned policy, which is added to the corrected F . z."""
     whole: bool = False
-    """Whether F . z with these corrections is all of Q, as value iteration and fine-tuning make it."""
+    """Whether the corrected F . z is all of Q, as after value iteration and fine-tuning."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -98,8 +98,8 @@ class Policy:
 
     @cached_property
     def trust(self) -> Trust:
-        """How far this answer can be trusted; computed when asked for, as it costs more than the answer itself."""
-        from anyreward.trust.report import report  # trust takes policies, so its room comes after this one
+        """How far this answer can be trusted; computed on first access, because it costs more than the answer."""
+        from anyreward.trust.report import report  # here, to avoid a circular import
 
         return report(self)
 
@@ -120,7 +120,7 @@ class Policy:
         return replace(self, epsilon=0.0, temperature=temperature)
 
     def seeded(self, seed: int) -> Policy:
-        """The same policy, with its random actions seeded anew."""
+        """The same policy, with a new seed for its random actions."""
         return replace(self, rng=np.random.default_rng(seed))
 
     def q(self, observations: Any) -> Array:
@@ -128,8 +128,8 @@ class Policy:
 
         For successor measures from t = 1 it is r + F . z_R, and a bias adds E_rho[m-bar(s, z, g) r(g)].
 
-        F is trained on the softmax policies of Algorithm 1, so these are the values of such a soft policy: their order
-        decides well, their size is below what the greedy policy earns.
+        F is trained on the softmax policies of Algorithm 1, so these are the values of a soft policy: they rank actions
+        well, but are below the values of the greedy policy.
         """
         single, q = self._values(observations)
         values = self.reward_scale * q.numpy()
@@ -142,10 +142,10 @@ class Policy:
         return np.asarray(value[0] if single else value)
 
     def landmark(self, observations: Any) -> tuple[Array, Array]:
-        """Explain an answer of landmarks: where it heads for from each observation, and by how much that is best.
+        """Explain an answer of landmarks: the landmark that it goes to from each observation, and its lead.
 
-        The landmark is a state, (n, k) as rewards see it, whose policy earns most from there; the second result (n,) is
-        how much more than the second best landmark's, in units of the reward. Of one observation (k,) and ().
+        The landmark is the state (n, k), in readable features, whose policy has the largest value. The lead (n,) is the
+        difference to the value of the second best landmark, in units of the reward. For one observation: (k,) and ().
         """
         landmarks = self.model.landmarks
         if landmarks is None or self.corrections or self.tuned is not None:
@@ -179,34 +179,34 @@ class Policy:
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Array, Any]:
-        """Actions as Stable-Baselines3 asks for them; ``state`` is handed back, ``deterministic`` means greedy."""
+        """Actions by the interface of Stable-Baselines3; ``state`` is returned, ``deterministic`` means greedy."""
         policy = self.greedy() if deterministic else self
         return np.asarray(policy.act(observation)), state
 
     def observe(self, features: Any, rewards: Any) -> None:
-        """Learn from rewards (n,), or one, seen at features (n, k), while acting: this policy's z changes.
+        """Update this policy's z with rewards (n,), or one reward, observed at features (n, k) while acting.
 
-        They may come from any distribution: the estimate is that of `anyreward.samples` with ``"other"``, of all that
-        was seen. An answer that began with another reward than samples keeps it as what is believed to begin with.
+        They may come from any distribution: the estimate is that of `anyreward.samples` with ``"other"``, from all
+        observed rewards. If the answer did not start from samples, its reward is the prior.
         """
         if self.corrections or self.tuned is not None:
-            raise UserError("observe() changes z, which an answer that was refined or tuned does not depend on alone.")
+            raise UserError("observe() changes z, but an answer that was refined or tuned depends on more than z.")
         if self.knowledge.method.goals_only:
             raise UserError(f"{self.knowledge.settings.method} reaches a known goal; it cannot learn from rewards.")
         phi, r = sample_arrays(features, rewards)
         self.belief = self.belief.after(sample_rows(phi, self.knowledge), r, self.knowledge)
         self.task = self.knowledge.task(self.belief.found.z)
         self.reward = from_z(self.belief.found.z.numpy(), self.agent, "the rewards observed")
-        self.__dict__.pop("trust", None)  # it was that of the z before
+        self.__dict__.pop("trust", None)  # it was computed for the previous z
 
     def save(self, path: str | Path) -> Path:
-        """Write z_R to a small JSON file that names its agent, and what fine-tuning learned to a file beside it.
+        """Write z_R and its agent's fingerprint to a JSON file, and q_theta of fine-tuning to a file beside it.
 
         `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the policy, which acts greedily.
         """
         path = check_task_path(path)
         if self.corrections:
-            raise UserError("What refine and improve do is not saved; save the plain answer, and ask again with them.")
+            raise UserError("The effect of refine and improve is not saved; save the plain answer and ask again.")
         beside = path.with_suffix(".safetensors")
         if self.tuned is not None and beside.exists() and not path.exists():
             raise UserError(f"{beside} exists and belongs to something else; choose another name.")
@@ -222,7 +222,7 @@ class Policy:
 
     @property
     def clueless(self) -> bool:
-        """Whether no action is preferred to any other, as z is zero: then all are equally likely."""
+        """Whether z is zero, so that no action is preferred; then all actions are equally likely."""
         plain = not self.corrections and self.tuned is None
         return plain and not self.knowledge.method.goals_only and not self.z.any()
 
@@ -231,7 +231,7 @@ class Policy:
 
     @property
     def _has_state_value(self) -> bool:
-        """Whether Q has a part beside F . z_R."""
+        """Whether Q has a part besides F . z_R."""
         s = self.knowledge.settings
         return bool(s.first_step or s.bias) and not self.whole
 
@@ -265,7 +265,7 @@ class Policy:
         return single, packed, batch
 
     def preferences(self, packed: Tensor) -> Tensor:
-        """(n, A) F . z at packed observations (n, packed), with all corrections; the largest decides the action."""
+        """(n, A) F . z at packed observations (n, packed), with all corrections; the largest determines the action."""
         Q = self.model.q(packed, self.z)
         for correct in self.corrections:
             Q = correct(self, packed, Q)

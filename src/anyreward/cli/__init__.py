@@ -51,7 +51,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake is one line on stderr and exit code 2."""
+    """Run a command; a mistake of the user gives a message on stderr and exit code 2."""
     try:
         _parse(sys.argv[1:] if arguments is None else arguments).run()
     except UserError as error:
@@ -60,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("anyreward: stopped.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output, such as head, has gone: nothing to say to it
+    except BrokenPipeError:  # the reader of the output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # a file that cannot be written or read, a full disk: the message names it
+    except OSError as error:  # a file that cannot be written or read, or a full disk
         print(f"anyreward: {error}", file=sys.stderr)
         return 2
     return 0

@@ -1,4 +1,4 @@
-"""`anyreward ask`: a reward in any form that a command line can give, and what the agent makes of it."""
+"""`anyreward ask`: answer a reward that is given on the command line."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from anyreward.worlds.maze import Maze
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask a trained agent for any reward: the sum of all that is given here."""
+    """Ask a trained agent for the policy of a reward, which is the sum of all terms given here."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     goal: tuple[str, ...] = ()
-    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). Append :2 to weigh one double, here and with
-    files and environments."""
+    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). Append :2 for a weight of 2, also to files and
+    environments."""
     avoid: tuple[str, ...] = ()
-    """Places to avoid, written like goals; each weighs -0.5 unless it says otherwise."""
+    """Goals to avoid: their features; the weight is -0.5, or with :2 appended -2."""
     reward: tuple[str, ...] = ()
     """Expressions over the features' names, such as "(x > 6) * exp(-y)"."""
     samples: tuple[str, ...] = ()
-    """Files of rewards seen: .npz (features, rewards) or .csv (names in the first line, the last one reward)."""
+    """Files of reward samples: .npz (features, rewards) or .csv (column names in the first line, reward last)."""
     distribution: Literal["training", "other"] = "training"
-    """Where those samples come from: the training distribution, or any other one."""
+    """Distribution of the samples: that of the training data, or any other."""
     demonstration: tuple[str, ...] = ()
-    """Files of demonstrations to follow: .npz (observations, and actions where B sees them)."""
+    """Files of demonstrations to follow: .npz (observations, and actions if B sees actions)."""
     environment: tuple[str, ...] = ()
-    """Gymnasium ids of environments like the agent's own, whose reward is seen by exploring again."""
+    """Gymnasium ids of environments like the agent's own, whose reward is sampled by exploring again."""
     budget: int = 10_000
-    """Steps to explore in each."""
+    """Number of steps in each of these environments."""
     z: tuple[str, ...] = ()
-    """Files that --save has written."""
+    """Files of z written by --save."""
     save: Path | None = None
-    """Write z to this .json file, which names its agent."""
+    """Write z to this .json file."""
     start: str | None = None
     """Mazes: the cell x,y where the drawn trajectory starts (default: the first free cell)."""
     figure: Path | None = None
@@ -56,28 +56,28 @@ class Ask:
     video: Path | None = None
     """Write a film of a rollout to this GIF, where the world can be rendered."""
     refine: int = 0
-    """Plan on top of the answer: so many steps of value iteration on kept transitions (categorical worlds)."""
+    """Refine the answer by this number of steps of value iteration on kept transitions (categorical worlds only)."""
     improve: str | None = None
-    """Generalised policy improvement over so many z like those of training, or over "goals"."""
+    """Generalised policy improvement over this number of z drawn as in training, or over "goals"."""
     seed: int = 0
-    """Seed of the rollout, and of exploring."""
+    """Seed of rollouts and exploration."""
 
     def run(self) -> None:
-        """Answer: what the agent made of the reward, how far to trust it, and on request a picture."""
+        """Print the answer and how far to trust it; draw a picture on request."""
         agent = Agent.load(self.run_folder)
         maze = maze_of(agent)
         if maze is not None and self.video:
-            raise UserError("--video films worlds that are played; a maze is drawn whole: use --figure.")
+            raise UserError("--video is not available for mazes; use --figure.")
         start = (0, 0) if maze is None else _start_cell(self.start, maze)
         if self.save is not None:
             check_task_path(self.save)
         reward = self._reward(agent)
         improve = None if self.improve is None else _whole_number(self.improve)
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             policy = agent.ask(reward, self.refine, improve)
         console = Console()
-        for warning in said:
+        for warning in caught:
             console.print(f"Note: {warning.message}", highlight=False, soft_wrap=True, markup=False)
         if maze is None:
             size = policy.reward_scale * float(policy.z.norm())
@@ -88,14 +88,14 @@ class Ask:
         else:
             show_in_maze(agent, maze, [Question(str(reward), reward, start, policy)], self.figure, console)
             if not reward.has_values:
-                console.print("Values are of the reward as B represents it; the true one is not known.", soft_wrap=True)
+                console.print("Values are those of the reward as represented by B.", soft_wrap=True)
         if not agent.knowledge.method.goals_only:
             console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
         if self.save is not None:
             console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
 
     def _reward(self, agent: Agent) -> Reward:
-        """The sum of what was given."""
+        """The sum of all terms."""
         explore = partial(agent.sample_rewards, budget=self.budget, seed=self.seed)
         terms = [_weighted(text, _goal) for text in self.goal]
         terms += [-_weighted(text, _goal, 0.5) for text in self.avoid]
@@ -129,7 +129,7 @@ def _goal(text: str) -> Reward:
 
 
 def _weighted(text: str, make: Callable[[str], Reward], weight: float = 1.0) -> Reward:
-    """What ``make`` makes of TEXT or TEXT:WEIGHT; a colon before anything but a number belongs to the text."""
+    """The weighted reward of TEXT or TEXT:WEIGHT; a colon that is not followed by a number belongs to the text."""
     place, colon, given = text.rpartition(":")
     if not colon:
         return weight * make(text)

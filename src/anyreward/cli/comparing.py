@@ -23,40 +23,40 @@ from anyreward.storage.metrics import read_metrics
 
 @dataclass(frozen=True)
 class Compare:
-    """Put agents of one world side by side, whatever method learned them: the same questions for all, in one table.
+    """Compare agents of one world, trained by any method, on the same rewards.
 
-    Runs whose folders differ in their seed alone (NAME-seed0, NAME-seed1, or NAME/seed0) count together.
+    Runs whose folders differ only in their seed (NAME-seed0, NAME-seed1, or NAME/seed0) form one group.
     """
 
     run_folders: tyro.conf.Positional[tuple[Path, ...]]
     """The agents' folders."""
     rewards: int = 100
-    """How many of each kind: goals, sums of goals, goals with forbidden states, dense rewards."""
+    """Number of rewards of each kind: goals, sums of goals, goals with forbidden states, dense rewards."""
     goals: int | None = None
-    """Where goals are played: how many random ones (default: all of the world's list, or 1,000)."""
+    """Rollouts: number of random goals (default: all of the world's list, or 1,000)."""
     seed: int = 0
-    """Which rewards, goals, starts and random actions."""
+    """Seed of rewards, goals, starts and random actions."""
     json: Path | None = None
-    """Write the figures to this file too."""
+    """Also write the results to this JSON file."""
     figure: Path | None = None
     """Draw the learning curves of the runs to this PNG."""
 
     def run(self) -> None:
-        """Measure, print, write, draw."""
+        """Evaluate, and print, write and draw the results."""
         if not self.run_folders:
             raise UserError("There is nothing to compare: name one run folder or more.")
         runs = by_name(self.run_folders)
         groups = {name: [Agent.load(folder) for folder in folders] for name, folders in runs.items()}
         rows: list[dict[str, Any]] = []
         console = Console()
-        with console.status("Asking every agent the same questions ..."):
+        with console.status("Evaluating all agents on the same rewards ..."):
             for row in compare(groups, self.rewards, self.goals, self.seed):
                 rows.append(row.summary())
         world = next(iter(groups.values()))[0].world_name
         console.print(table(world, groups, rows))
         print("Mean (5th percentile) over seeds and rewards: 0 = random policy, 1 = optimal policy, greedy answers.")
         if "goals reached" in rows[0]:
-            print("Goals reached: share of those played for, as the paper does it (95% interval over goals).")
+            print("Goals reached: success rate by the paper's protocol (95% interval over goals).")
         if self.json:
             write_json(self.json, {"world": world, "rewards": self.rewards, "seed": self.seed, "rows": rows})
         if self.figure:
@@ -65,7 +65,7 @@ class Compare:
 
 
 def by_name(folders: Sequence[Path]) -> dict[str, list[Path]]:
-    """Run folders by their path without the seed, as short as tells them apart; a folder named twice counts once."""
+    """Run folders grouped by their path without the seed, shortened as long as it is unique, without duplicates."""
     groups: dict[Path, list[Path]] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         name = re.sub(r"[-_]?seed[-_]?\d+$", "", folder.name)
@@ -77,9 +77,9 @@ def by_name(folders: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]) -> Table:
-    """The rows, as they are printed."""
+    """The rows as a table for printing."""
     questions = [key for key in rows[0] if key not in ("label", "seeds")]
-    shown = titled(f"{world}: the same questions for all", ("run",), ("seeds", "updates", *questions))
+    shown = titled(f"{world}: scores on the same rewards", ("run",), ("seeds", "updates", *questions))
     for row in rows:
         agents = groups.get(row["label"], [])
         updates = " to ".join(f"{n:,}" for n in sorted({agent.updates for agent in agents})[:: max(1, len(agents) - 1)])

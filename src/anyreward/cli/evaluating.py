@@ -20,28 +20,28 @@ from anyreward.storage.files import write_json
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained agent: exactly where its world can be solved, else by playing for goals as the paper does."""
+    """Evaluate a trained agent: exactly if its world can be solved, else by rollouts for goals, as in the paper."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     suite: Literal["goals", "all-rewards"] = "goals"
-    """goals: the paper's policy quality, or its success rate where goals are played. all-rewards, in finite worlds:
-    families of rewards, 0 = random, 1 = optimal."""
+    """goals: the paper's policy quality, or its success rate of rollouts. all-rewards (finite worlds only): families of
+    rewards, 0 = random, 1 = optimal."""
     goals: int | None = None
-    """Where goals are played: how many random ones (default: all of the world's list, or 1,000)."""
+    """Rollouts: number of random goals (default: all of the world's list, or 1,000)."""
     rewards: int = 300
-    """Suite all-rewards: how many rewards a family (single goals: every state)."""
+    """Suite all-rewards: number of rewards in each family (single goals: every state)."""
     seed: int = 0
-    """Which rewards, or goals, starts and random actions."""
+    """Seed of rewards, goals, starts and random actions."""
     temperature: float = 0.0
     """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
     refine: int = 0
-    """Suite all-rewards: steps of value iteration on kept transitions, on top of each answer."""
+    """Suite all-rewards: number of steps of value iteration on kept transitions to refine each answer."""
     json: Path | None = None
-    """Write the figures to this file too."""
+    """Also write the results to this JSON file."""
 
     def run(self) -> None:
-        """Measure, print, write."""
+        """Evaluate, and print and write the results."""
         agent = Agent.load(self.run_folder)
         if self.suite == "all-rewards":
             figures = self._all_rewards(agent)
@@ -60,20 +60,20 @@ class Evaluate:
         title = f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy"
         table = titled(title, ("rewards",), ("mean", "median", "5th percentile", "worst", "number"))
         figures: dict[str, Any] = {}
-        said = []
+        notes = []
         for name, scores in suite(agent, self.rewards, self.seed, self.temperature, self.refine).items():
             row = scores.summary()
             figures[name] = row
             cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
             table.add_row(name, *cells, f"{row['rewards']:,}")
             if row["barely"]:
-                said.append(f"{name}: for {row['barely']} of them the optimum is barely better than random.")
+                notes.append(f"{name}: for {row['barely']} rewards the optimum is barely better than random.")
         Console().print(table)
         if agent.knowledge.method.goals_only:
-            said.append(f"All other rewards: not possible; {agent.settings.method} reaches single goals.")
+            notes.append(f"All other rewards: not possible; {agent.settings.method} reaches single goals only.")
         elif not agent.model.phi.include_action:
-            said.append("Rewards on states and actions: this agent's B sees no actions, so it cannot tell them apart.")
-        for line in said:
+            notes.append("Rewards on states and actions: not possible; this agent's B sees no actions.")
+        for line in notes:
             print(line)
         how = {"seed": self.seed, "temperature": self.temperature, "refine": self.refine}
         return {"suite": "all-rewards", **how, "families": figures}

@@ -1,4 +1,4 @@
-"""Tables as the commands print them."""
+"""Tables printed by the commands."""
 
 from __future__ import annotations
 

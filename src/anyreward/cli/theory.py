@@ -17,25 +17,25 @@ from anyreward.storage.files import write_json
 
 @dataclass(frozen=True)
 class Theory:
-    """Hold the paper's theorems against an agent of a finite world: every bound beside the gap that it bounds."""
+    """Check the paper's bounds for an agent of a finite world: every bound, and the gap that it bounds."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     rewards: int = 10
-    """How many of each kind."""
+    """Number of rewards of each kind."""
     seed: int = 0
-    """Which rewards."""
+    """Seed of the rewards."""
     json: Path | None = None
-    """Write the figures to this file too."""
+    """Also write the results to this JSON file."""
 
     def run(self) -> None:
-        """Compute, print, write."""
+        """Compute the bounds, and print and write them."""
         if self.rewards < 1 or self.seed < 0:
             raise UserError(
                 f"--rewards is {self.rewards} and --seed {self.seed}; accepted: positive, and not negative."
             )
         agent = Agent.load(self.run_folder)
-        title = f"{agent.world_name}: bounds and what they bound, means"
+        title = f"{agent.world_name}: bounds and gaps, means over rewards"
         table = titled(title, ("statement", "rewards"), ("gap", "bound", "trivial", "useful"))
         rows = []
         console = Console()
@@ -47,7 +47,7 @@ class Theory:
                 table.add_row(row["statement"], row["rewards"], *sizes, f"{row['informative']:.0%}")
         console.print(table)
         broken = [f"{row['statement']} ({row['rewards']})" for row in rows if not row["holds"]]
-        print("trivial: what no two policies differ by; useful: how often the bound is below that (docs/theory.md).")
+        print("trivial: the trivial bound; useful: share of rewards with a smaller bound (docs/theory.md).")
         if not any(row["statement"] == WEAK for row in rows):
             print(f"{WEAK}: left out; it needs a goal for each state.")
         print(f"A bound was exceeded: {', '.join(broken)}." if broken else "Every bound holds.")

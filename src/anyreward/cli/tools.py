@@ -22,21 +22,21 @@ from anyreward.tools.doctor import check_parts
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed on this machine, on the four rooms and on images; close other programs first."""
+    """Measure speed on this machine, with the four rooms and with images; close other programs first."""
 
     parts: tuple[Part, ...] = PARTS
-    """What to measure."""
+    """Benchmarks to run."""
     dim: int = 100
     """d of the timed updates."""
     cycles: int = 50
-    """Cycles of 40 updates to time."""
+    """Number of timed cycles of 40 updates."""
     compile: bool = True
-    """Time compiled updates too."""
+    """Also time compiled updates."""
     json: Path | None = None
-    """Write the figures to this file too."""
+    """Also write the results to this JSON file."""
 
     def run(self) -> None:
-        """Measure and print."""
+        """Measure, and print and write the results."""
         show = partial(print, file=sys.stderr)
         figures = run_bench(self.parts, self.dim, show, self.cycles, self.compile)
         table = Table(show_header=False, box=None)
@@ -62,11 +62,11 @@ def _rows(figures: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check which optional parts work here, by using them."""
+    """Check which optional parts work on this machine, by using them."""
 
     def run(self) -> None:
-        """Try each part and say what is missing and how to get it."""
-        table = titled("anyreward doctor", ("part", "works", "what was seen"))
+        """Try each part; print what is missing and how to install it."""
+        table = titled("anyreward doctor", ("part", "works", "details"))
         for name, works, seen in check_parts():
             table.add_row(name, "yes" if works else "no", escape(seen))
         Console().print(table)
@@ -77,11 +77,11 @@ class Demo:
     """Train on the four rooms in a few seconds, then answer three rewards never seen."""
 
     out: Path = Path("demo")
-    """Where the agent and the picture go."""
+    """Folder for the agent and the picture."""
     updates: int = UPDATES
     """Gradient updates."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
 
     def run(self) -> None:
         """Run the demo."""

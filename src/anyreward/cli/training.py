@@ -24,20 +24,20 @@ class Train:
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     run_settings: Annotated[RunSettings, tyro.conf.arg(name="")]
     preset: Literal["fast", "paper"] = "fast"
-    """Where the settings below start from."""
+    """Default values of the settings below."""
     out: Path | None = None
     """The run folder (default: runs/SOURCE-PRESET-seedSEED)."""
     overwrite: bool = False
-    """Replace an agent that is in the run folder already."""
+    """Replace an existing agent in the run folder."""
     tensorboard: bool = False
-    """Write TensorBoard events too; metrics.jsonl is always written."""
+    """Also write TensorBoard events; metrics.jsonl is always written."""
     minutes: float | None = None
-    """Stop after this time, if not done before; `anyreward resume` continues."""
+    """Stop after this time; `anyreward resume` continues the run."""
     seeds: tuple[int, ...] = ()
-    """Train with each of these seeds, in parallel processes, into folders of their own (instead of --seed)."""
+    """Train with each of these seeds, in parallel processes and separate folders (instead of --seed)."""
 
     def run(self) -> None:
-        """Train, and print where the agent is."""
+        """Train, and print the folder of the agent."""
         name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         method = "" if self.settings.method == "fb" else f"-{self.settings.method}"
@@ -71,35 +71,35 @@ class Train:
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a training run that was stopped, or that shall learn for longer."""
+    """Continue a training run that was stopped, or train for longer."""
 
     run_folder: tyro.conf.Positional[Path]
     """The run's folder."""
     updates: int | None = None
-    """Number of updates in total (default: as many as the run was to have)."""
+    """Total number of updates (default: that of the run's settings)."""
     source: str | None = None
-    """Its dataset, where it learned from one."""
+    """The dataset of the run, if it was trained on one."""
     tensorboard: bool = False
-    """Write TensorBoard events too."""
+    """Also write TensorBoard events."""
     minutes: float | None = None
-    """Stop after this time, if not done before."""
+    """Stop after this time."""
     replay_size: int | None = None
-    """Transitions that the replay buffer keeps, if not as many as before."""
+    """Capacity of the replay buffer, in transitions (default: as before)."""
     replay_file: str | None = None
-    """Images only: where to keep frames, if not as before."""
+    """Images only: new file for the frames of the replay buffer (default: as before)."""
     threads: int | None = None
-    """CPU threads, if not as before."""
+    """CPU threads (default: as before)."""
     device: str | None = None
-    """Where to train, if not as before."""
+    """Where to train: cpu or cuda (default: as before)."""
     compile: bool | None = None
-    """Whether to compile the updates, if not as before."""
+    """Whether to compile the updates (default: as before)."""
     environments: int | None = None
-    """Environments that are stepped together, if not as many as before."""
+    """Environments that are stepped together (default: as before)."""
     evaluate_every: int | None = None
-    """Updates between two lines of metrics, if not as before."""
+    """Updates between two lines of metrics (default: as before)."""
 
     def run(self) -> None:
-        """Train on, and print where the agent is."""
+        """Continue training, and print the folder of the agent."""
         try:
             given = {name: getattr(self, name) for name in RunChanges.__annotations__}
             changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -118,6 +118,6 @@ class Resume:
 
 def _stopped(folders: Sequence[Path]) -> UserError:
     kept = [str(folder) for folder in folders if (folder / "agent.json").exists()]
-    saved = f"what it had learned is in {', '.join(kept)}" if kept else "nothing was saved"
+    saved = f"the agent is saved in {', '.join(kept)}" if kept else "nothing was saved"
     again = f" To continue: anyreward resume {kept[0]}" if kept else ""
     return UserError(f"Stopped; {saved}.{again}")

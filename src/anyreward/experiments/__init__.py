@@ -1,1 +1,1 @@
-"""Experiments as data and their runners."""
+"""Experiments on trained agents."""

@@ -1,4 +1,4 @@
-"""The suite `all-rewards`: families of rewards on a finite world, answered at once and held against the optimum."""
+"""The suite `all-rewards`: scores of answers to families of rewards on a finite world."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Family = Callable[[np.random.Generator, FiniteMDP, Array, int], Array]
 """(rng, mdp, places (S, 2), n) -> rewards, (n, S) on states or (n, S, A) on states and actions"""
 
 BARELY = 0.02
-"""The optimum is barely better than random where it gains less than this share of the reward's range a step."""
+"""The optimum is barely better than random if it gains less than this share of the reward's range per step."""
 
 
 def _ones(rng: np.random.Generator, mdp: FiniteMDP, n: int, least: int, most: int) -> tuple[Array, Array]:
-    """(n, S) one in a few different live states, and the order in which they were drawn (n, most), -1 beyond."""
+    """(n, S) one in ``least`` to ``most`` distinct live states, and these states in order (n, most), padded with -1."""
     chosen = rng.permuted(np.tile(mdp.live, (n, 1)), axis=1)[:, :most]
     count = rng.integers(least, most + 1, size=(n, 1))
     chosen = np.where(np.arange(most) < count, chosen, -1)
@@ -37,25 +37,25 @@ def _ones(rng: np.random.Generator, mdp: FiniteMDP, n: int, least: int, most: in
 
 
 def single_goal(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """One in a state: every live state once."""
+    """A reward of one in a state, for every live state."""
     return np.eye(mdp.states)[mdp.live]
 
 
 def several_goals(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """One in each of two to five states."""
+    """A reward of one in each of two to five states."""
     return _ones(rng, mdp, n, 2, 5)[0]
 
 
 def forbidden_cells(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """One in a state, -0.5 in each of five others."""
+    """A reward of one in a state, and -0.5 in each of five others."""
     r, chosen = _ones(rng, mdp, n, 6, 6)
     return np.where(np.arange(mdp.states) == chosen[:, :1], 1.0, -0.5 * r)
 
 
 def near_and_far(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """A large reward in one state, and 0.2 to 0.8 of it in another, which is nearer to most."""
+    """A reward of one in a state, and of 0.2 to 0.8 in another one that is nearer to the other states on average."""
     _, chosen = _ones(rng, mdp, n, 2, 2)
-    far = np.abs(places[:, None] - places).sum(-1).mean(1)  # (S,) how remote each state is
+    far = np.abs(places[:, None] - places).sum(-1).mean(1)  # (S,) mean distance from the other states
     large, small = np.where(far[chosen[:, :1]] >= far[chosen[:, 1:]], chosen, chosen[:, ::-1]).T
     r = np.zeros((n, mdp.states))
     r[np.arange(n), small] = rng.uniform(0.2, 0.8, size=n)
@@ -64,13 +64,13 @@ def near_and_far(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int
 
 
 def smooth_bump(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """A Gaussian hill around a state, one to three cells wide."""
+    """A Gaussian around a state, with a standard deviation of one to three cells."""
     centre, width = places[rng.choice(mdp.live, n)], rng.uniform(1.0, 3.0, size=(n, 1))
     return np.asarray(np.exp(-((places - centre[:, None]) ** 2).sum(-1) / (2 * width**2)))
 
 
 def linear_in_position(rng: np.random.Generator, mdp: FiniteMDP, places: Array, n: int) -> Array:
-    """Rising in a random direction."""
+    """A linear function of the position, with a random direction."""
     angle = rng.uniform(0, 2 * np.pi, size=n)
     spread = places - places.mean(0)
     return np.asarray(np.stack([np.cos(angle), np.sin(angle)], 1) @ (spread / np.abs(spread).max()).T)
@@ -114,10 +114,10 @@ class FamilyScores:
 
     scores: Scores
     barely: Array
-    """(n,) whether the optimum is barely better than random, so that the score says little"""
+    """(n,) whether the optimum is barely better than random, so that the score is not informative"""
 
     def summary(self) -> dict[str, float]:
-        """Mean, median, 5th percentile and worst, and how many rewards say little."""
+        """Mean, median, 5th percentile, worst, and the numbers of rewards and of those with a barely better optimum."""
         x = self.scores.normalised
         return {
             "mean": float(x.mean()),
@@ -150,7 +150,7 @@ def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]
 
 
 def rewards_of(agent: Agent, mdp: FiniteMDP, r: Array, features: Tensor) -> Tensor:
-    """(n, rows) what rewards r (n, S, A) of a finite world pay for packed features (rows, packed)."""
+    """(n, rows) the values of rewards r (n, S, A) of a finite world at packed features (rows, packed)."""
     every = state_features(mdp, agent.model.phi).flatten(0, 1).numpy()  # (S A, packed)
     place = {row.tobytes(): i for i, row in enumerate(every)}
     index = [place[row.tobytes()] for row in features.numpy()]
@@ -160,7 +160,7 @@ def rewards_of(agent: Agent, mdp: FiniteMDP, r: Array, features: Tensor) -> Tens
 def score_family(
     agent: Agent, mdp: FiniteMDP, name: str, n: int = 300, seed: int = 0, temperature: float = 0.0, refine: int = 0
 ) -> FamilyScores:
-    """The policies that answer the rewards of a family, acting greedily or by Boltzmann at a temperature."""
+    """Scores of the answers to a family of rewards, acting greedily or by Boltzmann at a temperature."""
     r = family_rewards(agent, mdp, name, n, seed)
     z, scale = tables_to_z(agent, mdp, r)
     states = packed_states(mdp, agent.model.phi)
@@ -176,7 +176,7 @@ def score_family(
 
 
 def state_values(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tensor) -> Tensor:
-    """(n, states kept) the part of Q beside F . z for rewards r (n, S, A): `rewards.state_value`, for many at once."""
+    """(n, kept states) the part of Q besides F . z for rewards r (n, S, A): `rewards.state_value` for many rewards."""
     kept, s = refinable(agent.knowledge), agent.settings
     total = torch.zeros(len(r), len(kept.states), dtype=torch.float64)
     if s.first_step == 1:
@@ -191,9 +191,9 @@ def state_values(agent: Agent, mdp: FiniteMDP, r: Array, z: Tensor, scale: Tenso
 def suite(
     agent: Agent, n: int = 300, seed: int = 0, temperature: float = 0.0, refine: int = 0
 ) -> dict[str, FamilyScores]:
-    """All families that the agent can answer: those on actions only where B sees actions, goals alone of goal-dqn.
+    """Scores of all families that the agent can answer: on actions only if B sees actions, for goal-dqn only goals.
 
-    With ``refine``, answers are refined as `Agent.ask` does it.
+    With ``refine``, answers are refined as in `Agent.ask`.
     """
     mdp = agent.exact_mdp()
     names = [name for name in FAMILIES if name != "states and actions" or agent.model.phi.include_action]
@@ -203,12 +203,12 @@ def suite(
 
 
 def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: int = 0) -> dict[str, float]:
-    """Mean normalised score of a family as one source of error after the other comes in.
+    """Mean normalised score of a family, as sources of error are added one by one.
 
-    - *span*: the optimal policy of the reward as B sees it, its projection on B's span.
-    - *temperature*: greedy on the exact Q of the soft policy pi = softmax(Q^pi / tau) of that reward at the asked size.
-    - *policy*: greedy on the exact Q of the policy that the networks define, softmax(F . z / tau).
-    - *F*: greedy on F . z itself, which is what `ask` gives.
+    - *span*: the optimal policy for the projection of the reward on the span of B.
+    - *temperature*: greedy on the exact Q of the soft policy pi = softmax(Q^pi / tau) of that reward, as scaled by ask.
+    - *policy*: greedy on the exact Q of the policy of the networks, softmax(F . z / tau).
+    - *F*: greedy on F . z itself, as in ask.
     """
     r = family_rewards(agent, mdp, name, n, seed)
     z, _ = tables_to_z(agent, mdp, r)
@@ -227,7 +227,7 @@ def error_sources(agent: Agent, mdp: FiniteMDP, name: str, n: int = 100, seed: i
 
 
 def reward_of_z(agent: Agent, mdp: FiniteMDP, z: Tensor) -> Array:
-    """(n, S, A) the reward whose z this is, as far as B's span reaches: B(s, a)^T Cov(B)^+ z."""
+    """(n, S, A) the reward in the span of B with this z: B(s, a)^T Cov(B)^+ z."""
     rows = state_features(mdp, agent.model.phi)
     B = agent.model.backward_map(rows.flatten(0, 1)).double()  # (S A, d)
     values = z.double() @ torch.linalg.pinv(agent.sample.covariance, rtol=RANK_SHARE, hermitian=True) @ B.T
@@ -235,7 +235,7 @@ def reward_of_z(agent: Agent, mdp: FiniteMDP, z: Tensor) -> Array:
 
 
 def soft_fixed_point(mdp: FiniteMDP, r: Array, temperature: float, tolerance: float = 1e-6) -> Array:
-    """(n, S, A) pi = softmax(Q^pi / tau) for rewards r (n, S, A): what training would reach with perfect networks."""
+    """(n, S, A) pi = softmax(Q^pi / tau) for rewards r (n, S, A): the limit of training with exact networks."""
     pi = np.full(r.shape, 1.0 / mdp.actions)
     for _ in range(2_000):
         Q = mdp.q_value(mdp.policy_value(pi, r), r) / temperature

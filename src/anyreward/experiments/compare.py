@@ -1,4 +1,4 @@
-"""Agents of one world side by side, whatever method learned them: the same questions, the same scores."""
+"""Comparison of agents of one world, trained by any method, on the same rewards."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ KINDS = {
     "goals with forbidden states": "goal, 5 forbidden cells",
     "dense rewards": "dense normal",
 }
-"""What is asked, and the family of the suite all-rewards that it is in a finite world."""
+"""The kinds of rewards, and their families in the suite all-rewards for finite worlds."""
 WAVES = 12
-"""Cosines that a dense reward among numbers is made of."""
+"""Number of cosines in a dense reward of the continuous maze."""
 STEP = 1 / 60
-"""Of the grid whose optimal policies are the standard in the continuous maze: those of 1 / 80 earn 0.7% more."""
+"""Spacing of the grid whose optimal policies are the reference in the continuous maze; 1 / 80 earns 0.7% more."""
 
 
 class Questions(NamedTuple):
@@ -48,7 +48,7 @@ class Questions(NamedTuple):
     """(n,)"""
 
     def score(self, agent: Agent) -> Array | None:
-        """(n,) what greedy answers reach, 0 = random, 1 = optimal; None where the method cannot answer."""
+        """(n,) scores of greedy answers, 0 = random, 1 = optimal; None if the method cannot answer."""
         if agent.knowledge.method.goals_only and ((self.paid[:, :, 0] != 0).sum(1) > 1).any():
             return None
         z, _ = tables_to_z(agent, self.mdp, self.paid)
@@ -58,24 +58,24 @@ class Questions(NamedTuple):
 
 
 class PlayedQuestions(NamedTuple):
-    """Rewards of one kind in the continuous maze, played for: a grid is too coarse to judge policies by.
+    """Rewards of one kind in the continuous maze, scored by rollouts, because a grid is too coarse to score policies.
 
-    A policy that is best on a grid of 1,600 points, and one that is best on a grid of four times as many, each have 0.9
-    on the other's grid, and nearly the same returns in the maze itself.
+    Optimal policies of a grid of 1,600 points and of one of 6,400 points each score 0.9 on the other grid, and have
+    nearly the same returns in the maze itself.
     """
 
     plane: Plane
     gamma: float
     asked: list[Reward]
     paid: list[Callable[[Array], Array]]
-    """what each reward pays at places (n, 2)"""
+    """each reward as a function of positions (n, 2)"""
     random: Array
     """(n,) mean returns"""
     optimal: Array
     """(n,) those of policies that are optimal on a fine grid"""
 
     def score(self, agent: Agent) -> Array | None:
-        """(n,) what greedy answers reach, 0 = random, 1 = optimal on a fine grid; None where it cannot answer."""
+        """(n,) scores of greedy answers, 0 = random, 1 = optimal on a fine grid; None if the method cannot answer."""
         if not all(agent.can_answer(reward) for reward in self.asked):
             return None
         prefer = agent.model.q_for(torch.stack([agent.ask(reward).z for reward in self.asked]))
@@ -88,13 +88,13 @@ class PlayedQuestions(NamedTuple):
 
 
 def solved(mdp: FiniteMDP, paid: Array) -> Questions:
-    """Questions with what they are measured by."""
+    """Questions with the values of the random and the optimal policy."""
     uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
     return Questions(mdp, paid, mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1))
 
 
 def questions(agent: Agent, n: int = 100, seed: int = 0) -> Mapping[str, Questions | PlayedQuestions]:
-    """So many rewards of each kind for the agent's world; none where it is neither finite nor the continuous maze."""
+    """The rewards of each kind for the agent's world; empty if it is neither finite nor the continuous maze."""
     make = agent.world().make
     env = make().unwrapped if make else None
     mdp = finite_mdp(env, agent.settings.gamma) if env is not None else None
@@ -106,7 +106,7 @@ def questions(agent: Agent, n: int = 100, seed: int = 0) -> Mapping[str, Questio
 
 def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> Questions:
     rng = np.random.default_rng([seed, *family.encode()])
-    nowhere = np.zeros((mdp.states, 2))  # these families do not look at the map
+    nowhere = np.zeros((mdp.states, 2))  # these families do not use positions
     return solved(mdp, mdp.on_states(rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n]))
 
 
@@ -120,11 +120,11 @@ def _in_the_plane(agent: Agent, plane: Plane, n: int, seed: int) -> dict[str, Pl
         points = test.draw(rng, len(weights))
         asked = sum((w * goal(p.tolist()) for w, p in zip(weights, points, strict=True)), start=Reward(()))
 
-        def paid(x: Array) -> Array:
-            there = [test.reached(x, np.tile(p, (len(x), 1))) for p in points]  # (goals, n)
-            return np.asarray(np.array(weights) @ np.array(there))
+        def values(x: Array) -> Array:
+            reached = [test.reached(x, np.tile(p, (len(x), 1))) for p in points]  # (goals, n)
+            return np.asarray(np.array(weights) @ np.array(reached))
 
-        return asked, paid
+        return asked, values
 
     def dense() -> tuple[Reward, Callable[[Array], Array]]:
         frequency, phase = rng.normal(0, 15, (WAVES, 2)), rng.uniform(0, 2 * np.pi, WAVES)
@@ -135,17 +135,17 @@ def _in_the_plane(agent: Agent, plane: Plane, n: int, seed: int) -> dict[str, Pl
         return reward_of(waves, "waves"), waves
 
     def of(draw: Callable[[], tuple[Reward, Callable[[Array], Array]]]) -> PlayedQuestions:
-        asked, paid = zip(*(draw() for _ in range(n)), strict=True)
-        best = mdp.optimal_policy(mdp.on_states(np.stack([r(places) for r in paid]))).argmax(-1)  # (n, S)
+        asked, rewards = zip(*(draw() for _ in range(n)), strict=True)
+        best = mdp.optimal_policy(mdp.on_states(np.stack([r(places) for r in rewards]))).argmax(-1)  # (n, S)
         chance = np.random.default_rng(seed)
         random, optimal = (
-            played_value(plane, act, list(paid), gamma)
+            played_value(plane, act, list(rewards), gamma)
             for act in (
                 lambda x, _: chance.integers(len(ACTION_NAMES), size=len(x)),
                 lambda x, which: grid_actions(best, STEP, x, which),
             )
         )
-        return PlayedQuestions(plane, gamma, list(asked), list(paid), random, optimal)
+        return PlayedQuestions(plane, gamma, list(asked), list(rewards), random, optimal)
 
     return {
         "goals": of(lambda: goals([1.0])),
@@ -156,17 +156,17 @@ def _in_the_plane(agent: Agent, plane: Plane, n: int, seed: int) -> dict[str, Pl
 
 
 class Row(NamedTuple):
-    """What some agents of one kind reach, or a reference policy."""
+    """The scores of a group of agents, or of a reference policy."""
 
     label: str
     agents: Sequence[Agent]
     scores: dict[str, Array | None]
-    """by question, (agents, n): 0 = random, 1 = optimal; None where the method cannot answer"""
+    """by kind of reward, (agents, n): 0 = random, 1 = optimal; None if the method cannot answer"""
     reached: Array | None = None
-    """(agents, goals) whether each goal was reached that was played for, where the world has goals to play for"""
+    """(agents, goals) whether each goal was reached, if the world has a protocol for goals"""
 
     def summary(self) -> dict[str, Any]:
-        """Means and 5th percentiles over agents and questions, as a table shows them."""
+        """Means and 5th percentiles over agents and rewards, for a table."""
         found: dict[str, Any] = {"label": self.label, "seeds": [agent.settings.seed for agent in self.agents]}
         for name, x in self.scores.items():
             if x is None:
@@ -183,19 +183,19 @@ class Row(NamedTuple):
 def compare(
     groups: Mapping[str, Sequence[Agent]], n: int = 100, goals: int | None = None, seed: int = 0
 ) -> Iterator[Row]:
-    """The same questions for all agents, which must be of one world; then those of the random and the optimal policy.
+    """Scores of agents of one world on the same rewards, then those of the random and the optimal policy.
 
     Args:
-        groups: agents by what to call them; those of one group count together, such as several seeds.
-        n: questions of each kind.
-        goals: how many are played for, in worlds where they are; by default as in `Agent.reach_goals`.
-        seed: of the questions.
+        groups: agents by name of their group; a group, such as several seeds, has common scores.
+        n: number of rewards of each kind.
+        goals: number of goals, in worlds with a protocol for goals; by default as in `Agent.reach_goals`.
+        seed: of the rewards.
     """
     first, *others = [agent for members in groups.values() for agent in members]
     for other in others:
         if (other.world_recipe, other.settings.gamma) != (first.world_recipe, first.settings.gamma):
             raise UserError(
-                f"Compare agents of one world and one gamma; here are {first.world_name} (gamma "
+                f"Compare agents of one world and one gamma; got {first.world_name} (gamma "
                 f"{first.settings.gamma:g}) and {other.world_name} (gamma {other.settings.gamma:g})."
             )
     if n < 1 or seed < 0:
@@ -203,7 +203,7 @@ def compare(
     asked, plays = questions(first, n, seed), first.world().goal_test is not None
     if not asked and not plays:
         raise UserError(
-            f"{first.world_name} can be neither solved exactly nor played for goals, so there is nothing to compare."
+            f"{first.world_name} can neither be solved exactly nor has a protocol for goals: nothing to compare."
         )
 
     def reached(agents: Sequence[Agent], epsilon: float | None = None) -> Array | None:

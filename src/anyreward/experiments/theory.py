@@ -1,4 +1,4 @@
-"""The paper's theorems on a learned agent: its F and B as tables, how tight the bounds are, and what rank d keeps."""
+"""The paper's theorems for a trained agent: its F and B as tables, the tightness of bounds, and the effect of d."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from anyreward.theory.stationary import SuccessorDensity, density_of, fb_loss, s
 Array = np.ndarray[Any, Any]
 
 KINDS = ("single goal", "smooth", "dense")
-"""Rewards on goals that any finite world has, of which each has |r| <= 1."""
+"""Kinds of rewards on the goals of a finite world, each with |r| <= 1."""
 SAMPLES, DELTA = 1_000, 0.1
-"""Rewards observed, and the probability of bad luck allowed, where z_R is estimated."""
+"""Number of observed rewards, and failure probability of the bound, if z_R is estimated."""
 WEAK, L1_Q = "F, B weakly", "F, B in L1: Q"
 NOISE = 0.1
 """Error of an approximate reward, uniform between minus and plus this share of its size."""
@@ -32,8 +32,8 @@ NOISE = 0.1
 def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
     """An agent's F, B and m-bar on its finite world, with rho of its training data; goals are its distinct features.
 
-    Where episodes end, the states that end them are no one's s_t: the tables are of the states that were visited.
-    F(., ., z) is that of z at the size that `Agent.ask` brings it to: scaling a reward changes no policy.
+    No transition starts in a terminal state, so the tables are restricted to the states that were visited. F(., ., z)
+    is evaluated at z scaled as in `Agent.ask`: scaling a reward changes no policy.
     """
     if agent.knowledge.method.goals_only:
         raise UserError(f"The theorems are about F and B, and {agent.settings.method} has none.")
@@ -69,10 +69,10 @@ def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
 
 
 def rewards_on_goals(fb: FB, kind: str, n: int, seed: int) -> Array:
-    """(n, G) rewards of a kind, the largest of each of size one.
+    """(n, G) rewards of a kind, each with max |r| = 1.
 
-    Single goals pay one; dense ones are normal numbers; smooth ones are what the random policy, with half the horizon,
-    will earn of dense ones from the next step on, which differs little between neighbours.
+    Single goals have a reward of one; dense rewards are normal numbers; smooth rewards are the values of dense ones
+    from the next step on, under the random policy with half the horizon, and differ little between neighbours.
     """
     rng = np.random.default_rng([seed, *kind.encode()])
     if kind == "single goal":
@@ -91,7 +91,7 @@ def rewards_on_goals(fb: FB, kind: str, n: int, seed: int) -> Array:
 
 
 def steps_between(fb: FB) -> Array:
-    """(S, S) how many steps apart two states are, in the direction that takes longer."""
+    """(S, S) the number of steps between two states, in the direction that takes longer."""
     from scipy.sparse.csgraph import shortest_path
 
     mdp = fb.mdp
@@ -102,7 +102,7 @@ def steps_between(fb: FB) -> Array:
 
 
 class Tightness(NamedTuple):
-    """A bound beside what it bounds, for some rewards."""
+    """A bound and the gap that it bounds, for some rewards."""
 
     statement: str
     kind: str
@@ -111,12 +111,12 @@ class Tightness(NamedTuple):
     gap: Array
     """(n,)"""
     trivial: Array
-    """(n,) what no two policies can differ by, or of Q, what saying zero would err by at most"""
+    """(n,) the trivial bound: the largest difference between two policies or, for Q, the largest possible |Q|"""
     held: Array
-    """(n,) whether the bound held everywhere, where it is one for each state and action"""
+    """(n,) whether the bound held, for all states and actions if there is one for each"""
 
     def summary(self) -> dict[str, Any]:
-        """Means, and for how many rewards the bound says more than the trivial one."""
+        """Means, and the share of rewards for which the bound is below the trivial one."""
         return {
             "statement": self.statement,
             "rewards": self.kind,
@@ -168,9 +168,9 @@ def tightness(agent: Agent, n: int = 10, seed: int = 0, weak: int = 2) -> Iterat
 
 
 def apart(mdp: FiniteMDP, rewards: Array) -> Array:
-    """(n,) what the values of two policies can differ by, at most, for rewards (n, G).
+    """(n,) the largest possible difference between the values of two policies, for rewards (n, G).
 
-    (max r - min r) / (1 - gamma), where ending an episode counts as a reward of zero for ever.
+    This is (max r - min r) / (1 - gamma); if episodes can terminate, r includes zero.
     """
     ends = bool((mdp.P.sum(-1) < 1 - 1e-9).any())
     most, least = rewards.max(1), rewards.min(1)
@@ -178,7 +178,7 @@ def apart(mdp: FiniteMDP, rewards: Array) -> Array:
 
 
 def rank_kept(agent: Agent) -> dict[str, Array]:
-    """Singular values in L2(rho) of m^pi: of the random policy, and of those for every goal, the mean square."""
+    """Singular values in L2(rho) of m^pi: of the random policy, and the root mean square over policies for goals."""
     fb = fb_tables(agent)
     fb = exact(fb.mdp, fb.rho, fb.phi)  # one-hot B: the true m^{pi_z} for every z
     uniform = np.full((fb.mdp.states, fb.mdp.actions), 1 / fb.mdp.actions)
@@ -189,11 +189,11 @@ def rank_kept(agent: Agent) -> dict[str, Array]:
 
 
 def dimension_figures(agent: Agent, n: int = 20, seed: int = 0) -> dict[str, Any]:
-    """What d buys: the error of F . B relative to m^{pi_z}, and what answers miss, for each kind of reward.
+    """The effect of d: the error of F . B relative to m^{pi_z}, and the scores of answers, for each kind of reward.
 
-    Errors are in L2(rho), relative to the size of m. F . B is compared with m of the greedy pi_z that acts, as theorems
-    do, and with that of the soft policy that F was trained on; beside each stands the least error that rank d can have
-    (SVD). Beside the answers stand those of the exact F for the best B of the random policy in dimension d.
+    Errors are in L2(rho), relative to the norm of m. F . B is compared with m of the greedy pi_z, as in the theorems,
+    and with m of the soft policy that F was trained on; each error is given with the smallest error of rank d (SVD).
+    Scores are given with those of the exact F for the best B of the random policy in dimension d.
     """
     fb = fb_tables(agent)
     d = fb.dimension
@@ -227,19 +227,19 @@ def dimension_figures(agent: Agent, n: int = 20, seed: int = 0) -> dict[str, Any
 
 
 def training_policy(agent: Agent, fb: FB, z: Array) -> Array:
-    """(S, A) softmax(F . z / tau), whose successors F is trained on, where pi_z acts greedily."""
+    """(S, A) softmax(F . z / tau), the soft policy whose successor measure F is trained on."""
     _, scale = agent.knowledge.scaled(torch.from_numpy(z)[None])
     return boltzmann(torch.from_numpy(fb.preferences(z)) / float(scale[0]), agent.settings.temperature).numpy()
 
 
 def _score(fb: FB, rewards: Array) -> float:
-    """The mean over rewards, 0 = random, 1 = optimal."""
+    """The mean score over rewards, 0 = random, 1 = optimal."""
     pi = np.stack([fb.policy(fb.z_of(r)) for r in rewards])
     return float(score_policies(fb.mdp, pi, fb.on_pairs(rewards)).normalised.mean())
 
 
 def _starts(fb: FB) -> Array:
-    """(S A,) rho of the states, with uniform actions, where goals are states; else that of the pairs."""
+    """(S A,) rho of the states with uniform actions, if goals do not depend on actions; else rho of the pairs."""
     share = 1 / fb.mdp.actions if (fb.phi == fb.phi[:, :1]).all() else 1.0
     return np.asarray(fb.rho[fb.phi.ravel()] * share)
 

@@ -14,18 +14,18 @@ from anyreward.model.latent import preprocess_z, trained_length
 from anyreward.model.model import Model
 
 MOST_CATEGORIES = 2**16
-"""A table of counts over more categories than this is not worth its while."""
+"""Largest number of categories for which a table of counts is used."""
 
 
 class Batch(NamedTuple):
-    """Encoded rows that updates see: one minibatch, or n of them stacked along a first dimension of every field."""
+    """The encoded inputs of an update: one minibatch, or n of them stacked along a first dimension of every field."""
 
     x: Tensor
     """(b, width) observations s_i, or (b, k) their one-hot columns"""
     actions: Tensor
     """(b,) a_i, in ascending order"""
     counts: Tensor
-    """(A,) how often each action was taken; empty where actions come in any order"""
+    """(A,) how often each action was taken; empty on a GPU"""
     next_x: Tensor
     """(b, width) next observations s_{i+1}"""
     discount: Tensor
@@ -33,11 +33,11 @@ class Batch(NamedTuple):
     z: Tensor
     """(b, d) z_i, independent of the second minibatch"""
     shown_z: Tensor
-    """(b, d) z_i as F sees it"""
+    """(b, d) z_i, preprocessed as the input of F"""
     g: Tensor
     """(m, features) the features of both minibatches, each distinct one once where they are categories"""
     here: Tensor
-    """(b,) phi(s_i, a_i), as rows of ``g``; phi(s_{i+1}) where successor measures count from t = 1"""
+    """(b,) phi(s_i, a_i), as row numbers of ``g``; phi(s_{i+1}) if successor measures count from t = 1"""
     first: Tensor
     """weights of the first rows of ``g`` in the first minibatch"""
     second: Tensor
@@ -53,22 +53,22 @@ class Batch(NamedTuple):
 
 
 class KnownFeatures(NamedTuple):
-    """All features that the replay holds, where they are few categories."""
+    """All distinct features of the replay buffer, if they are few categories."""
 
     rows: Tensor
-    """(m, packed) distinct"""
+    """(m, packed)"""
     frequency: Tensor
-    """(m,) their share of the replay; zero for what is seen as a next state only"""
+    """(m,) their share of the replay buffer; zero for features of next states only"""
     row_of: Tensor
-    """(categories,) the row of each code"""
+    """(categories,) the row number of each code"""
 
 
 def known_features(
     encoder: Encoder, features: Tensor, most: int, following: Tensor | None = None
 ) -> KnownFeatures | None:
-    """The distinct features (n, packed) of a replay with their frequencies, where there are at most ``most``.
+    """The distinct features (n, packed) of a replay buffer with their frequencies; None if more than ``most``.
 
-    Those of next states are known too, where there are any: ``following`` (n, packed).
+    ``following`` (n, packed) are the features of next states, which are included if given.
     """
     if not encoder.categorical or encoder.categories > MOST_CATEGORIES:
         return None
@@ -96,15 +96,15 @@ class DrawnRows(NamedTuple):
     actions: Tensor
     """(n, b) in ascending order"""
     counts: Tensor
-    """(n, A) how often each action was taken; empty elsewhere than on a CPU, where reading it would wait"""
+    """(n, A) how often each action was taken; empty on a GPU, where reading it would synchronise"""
     discount: Tensor
     """(n, b) gamma, or 0 where the transition terminated"""
 
 
 def draw_rows(model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator) -> DrawnRows:
-    """The transitions of n minibatches; those of each in the order of their actions.
+    """Draw the transitions of n minibatches, each sorted by action.
 
-    So F's last layer can work on the rows of one action at a time.
+    F's last layer can then process the rows of one action at a time.
     """
     held, b = replay.transitions, s.batch_size
     device = held.actions.device
@@ -125,9 +125,9 @@ def draw(
     random: torch.Generator,
     known: KnownFeatures | None = None,
 ) -> Batch:
-    """The minibatches of n updates, stacked and encoded, but for their z (see `with_z`).
+    """Draw the minibatches of n updates, stacked and encoded, without z (see `with_z`).
 
-    ``known`` features take the place of second minibatches.
+    ``known`` features replace the second minibatches.
     """
     held, b = replay.transitions, s.batch_size
     device = held.actions.device
@@ -141,7 +141,7 @@ def draw(
     else:
         other = held.features[torch.randint(len(replay), (n * b,), generator=random, device=device)]
         features = torch.cat([own, other])
-        if shared:  # few distinct ones, often: B need not see each more than once
+        if shared:  # compute B once for each distinct row
             distinct, index = encoder.distinct(features)
             shared = len(distinct) <= 2 * b
         if shared:
@@ -169,14 +169,14 @@ def draw(
 
 
 def with_z(batch: Batch, model: Model, replay: Replay, s: Settings, random: torch.Generator) -> Batch:
-    """The minibatches with z drawn for them, from B as it is now."""
+    """The minibatches with z drawn for them, from the current B."""
     n, b = batch.actions.shape
     z = draw_z(model, replay, s, n * b, random)
     return batch._replace(z=z.view(n, b, -1), shown_z=preprocess_z(z).view(n, b, -1))
 
 
 def draw_z(model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator) -> Tensor:
-    """(n, d) random z, for updates or for new episodes; B is taken of a minibatch of its own."""
+    """(n, d) random z, for updates or for new episodes; B is computed on a separate minibatch."""
     B = None
     if s.z_mixture.needs_B and len(replay):
         B = model.backward_map(draw_features(replay, random, s.batch_size))
@@ -184,7 +184,7 @@ def draw_z(model: Model, replay: Replay, s: Settings, n: int, random: torch.Gene
 
 
 def draw_features(replay: Replay, random: torch.Generator, n: int) -> Tensor:
-    """(n, packed) features of the replay, drawn at random."""
+    """(n, packed) random features of the replay buffer."""
     rows = torch.randint(len(replay), (n,), generator=random, device=random.device)
     return replay.transitions.features[rows]
 

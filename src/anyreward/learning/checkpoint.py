@@ -1,4 +1,4 @@
-"""What a resumed run needs beside its agent: target networks, optimiser, random generators, replay buffer."""
+"""Checkpoints: what a resumed run needs besides its agent, such as target networks, optimiser and replay buffer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anyreward.learning.replay import Replay, from_columns
 
 FILE = "training.safetensors"
 LARGEST_REPLAY = 2 * 10**9
-"""Largest replay buffer, in bytes, that is saved; a larger one, or one of images, is collected anew."""
+"""Largest replay buffer, in bytes, that is saved; a larger one, or one with images, is collected again."""
 
 
 def checkpoint(learning: Learning, agent: str) -> bytes:
-    """What `load_checkpoint` needs; ``agent`` is the fingerprint of the agent saved at the same time."""
+    """The state of a run as bytes; ``agent`` is the fingerprint of the agent saved at the same time."""
     replay = learning.replay
     tensors = learning.method.state()
     columns = replay.transitions.columns
@@ -35,7 +35,7 @@ def checkpoint(learning: Learning, agent: str) -> bytes:
 
 
 def load_checkpoint(folder: Path, learning: Learning, agent: str) -> None:
-    """Bring a run that has just begun, on the saved agent's model, to where it stopped."""
+    """Restore the saved state in a new run of the saved agent's model."""
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"There is no {FILE} in {folder}, so this run cannot be continued; only its agent was kept.")
@@ -47,7 +47,7 @@ def load_checkpoint(folder: Path, learning: Learning, agent: str) -> None:
             raise UserError(f"{path} belongs to another agent than {folder / 'agent.json'}.")
         _restore(learning, tensors, about)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is damaged, or of other settings than {folder / 'agent.json'}: {error}") from error
+        raise UserError(f"{path} is damaged, or does not match {folder / 'agent.json'}: {error}") from error
 
 
 def _restore(learning: Learning, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -62,6 +62,6 @@ def _restore(learning: Learning, tensors: dict[str, Tensor], about: dict[str, An
 def _refill(replay: Replay, tensors: dict[str, Tensor], added: int, capacity: int) -> None:
     rows, same = from_columns(tensors, "replay."), replay.capacity == capacity
     if not same and len(rows.actions) == capacity:
-        rows = rows.map(lambda column: column.roll(-(added % capacity), 0))  # by age
-    replay.add(rows)  # where they were before, if the capacity is the same
+        rows = rows.map(lambda column: column.roll(-(added % capacity), 0))  # oldest first
+    replay.add(rows)  # at the same positions as before, if the capacity is the same
     replay.added = added if same else replay.added

@@ -1,4 +1,4 @@
-"""Collecting transitions without reward, from many environments at once."""
+"""Collection of transitions from several environments at once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from anyreward.worlds.stepping import Stepper
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
-"""Rows of transitions, by the names of `Transitions`, and their "rewards"."""
+"""Columns of transitions, by their names in `Transitions`, and "rewards"."""
 
 GreedyActions = Callable[[Tensor, Tensor], Tensor]
 """argmax_a F(s, a, z) . z for packed observations (n, packed) and z (n, d): (n,)."""
 
 LONGEST_EPISODE = 1_000
-"""Transitions that wait for the end of their episode; a longer one comes in parts, each with a goal of its own."""
+"""Largest number of transitions held until their episode ends; a longer episode is split, with a goal for each part."""
 
 
 class Collector:
-    """Steps environments with the behaviour policy, and keeps its place between cycles.
+    """Steps environments with the behaviour policy; episodes continue from one call to the next.
 
-    The behaviour policy acts uniformly with probability epsilon, else greedily in pi_z, with one z for each episode.
-    With ``next_features`` transitions have the features of their next states as well. With ``whole_episodes`` tasks
-    are goals, which transitions have too, and an episode's transitions come together, in order, once it is over.
+    The behaviour policy acts uniformly with probability epsilon, else by the greedy pi_z, with one z for each episode.
+    With ``next_features`` transitions include the features of next states. With ``whole_episodes`` tasks are goals,
+    which transitions include, and the transitions of an episode are returned together, in order, once it is over.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Collector:
         return rows
 
     def _finished(self, rows: Columns, valid: Array, ended: Array) -> Columns:
-        """The transitions of the episodes that this step (n, ...) ends, and how many of the same follow each."""
+        """The transitions of the episodes that end with this step, and the number of later ones for each."""
         assert self._running is not None
         over: list[Columns] = []
         for i, episode in enumerate(self._running):

@@ -1,4 +1,4 @@
-"""Offline data: transitions from an .npz file or a Minari dataset, with no environment. Rewards are not read."""
+"""Offline datasets: transitions from an .npz file or a Minari dataset. Rewards are not read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NPZ_KEYS = """\
   actions            (n,) whole numbers from 0
   next_observations  like observations
   terminations       (n,) optional, true where the episode ended in a terminal state (default: never)
-  n_states, n_actions  optional, how many states and actions there are (default: the largest seen, plus one)
+  n_states, n_actions  optional, the numbers of states and actions (default: the largest seen, plus one)
 Other keys (rewards, truncations, ...) are ignored."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Transitions with their spaces; observations are batches as Gymnasium would batch them."""
+    """Transitions with their spaces; observations are batched as in Gymnasium's vector environments."""
 
     name: str
     observation_space: Space
@@ -58,8 +58,8 @@ class Dataset:
         for name in ("observations", "next_observations"):
             if not np.isfinite(rows[name]).all():
                 bad = int(np.flatnonzero(~np.isfinite(rows[name]).all(1))[0])
-                said = name.replace("_", " ")
-                raise UserError(f"The {said} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
+                column = name.replace("_", " ")
+                raise UserError(f"The {column} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
         return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()})
 
 
@@ -70,7 +70,7 @@ def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
     if not isinstance(source, str | Path):
         return False
     text = str(source)
-    if "\n" in text:  # a drawing of a maze, too long for the name of a file
+    if "\n" in text:  # the drawing of a maze, not a path
         return False
     return text.endswith(".npz") or text.startswith("minari:") or (Path(text) / "data" / "metadata.json").is_file()
 
@@ -120,7 +120,7 @@ def _read_npz(path: Path) -> Dataset:
     space: Space
     if observations.ndim == 1 and observations.dtype.kind in "iu":
         if following.dtype.kind not in "iu":
-            raise UserError(f"next_observations of {path} has type {following.dtype}, observations holds states.")
+            raise UserError(f"next_observations of {path} has type {following.dtype}; expected whole numbers.")
         largest = int(max(observations.max(), following.max()))
         n_states = _scalar(data, "n_states", largest + 1)
         if largest >= n_states or min(observations.min(), following.min()) < 0:

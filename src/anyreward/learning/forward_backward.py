@@ -1,4 +1,4 @@
-"""Forward-backward networks (Algorithm 1), and successor features: the same with a B that is given."""
+"""Forward-backward networks (Algorithm 1), and successor features: the same with a fixed B."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ class ForwardBackward(Method):
 
     def _draw(self, n: int) -> Batch:
         s, replay = self.s, self.replay
-        if s.pairs == "all" and replay.added > self._counted:  # no more work for B than two minibatches
+        if s.pairs == "all" and replay.added > self._counted:  # at most the rows of two minibatches for B
             held, self._counted = replay.transitions, replay.added
             following = held.next_features if s.first_step else None
             self._known = known_features(self.model.feature_encoder, held.features, 2 * s.batch_size, following)
         return draw(self.model, replay, s, n, self.random, self._known)
 
     def _update(self, group: Batch, rates: Sequence[float]) -> Report:
-        group = with_z(group, self.model, self.replay, self.s, self.random)  # z of B as it is now
+        group = with_z(group, self.model, self.replay, self.s, self.random)  # z from the current B
         return self._updates(group, rates, self.s.temperature, self.s.orthonormality)
 
 
 class SuccessorFeatures(Method):
-    """Universal successor features: B is a basis fitted to the warm-up, and F alone is learned."""
+    """Universal successor features: B is a basis fitted to the warm-up, and only F is learned."""
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
@@ -99,7 +99,7 @@ class SuccessorFeatures(Method):
         basis.fit(encoder.compact(rows.features), encoder.compact(following), self.random)
 
     def cycle(self, done: int, end: int) -> Report:
-        """Gradient steps on F, with E[B B^T] of all data in the place of a second minibatch."""
+        """Gradient steps on F, with E[B B^T] of all data in place of a second minibatch."""
         replay = self.replay
         if replay.added > 1.1 * self._measured:
             self._measured = replay.added
@@ -110,7 +110,7 @@ class SuccessorFeatures(Method):
 
 
 def basis_dim(phi: FeatureMap, s: Settings) -> int:
-    """The d of successor features: as set, or with the basis "state" the width of the features."""
+    """The d of successor features: the setting, or with basis "state" the width of the features."""
     return state_width(Encoder(phi.space, s.normalise)) if s.basis == "state" else s.dim
 
 

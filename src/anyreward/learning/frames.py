@@ -1,4 +1,4 @@
-"""Images of a replay, each kept once: consecutive observations of stacked frames share most of theirs."""
+"""Storage for the images of a replay buffer: each frame is stored once, although stacked observations share frames."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from anyreward.errors import UserError
 Array = np.ndarray[Any, Any]
 
 SHARE = 0.9
-"""Share of the free memory, or disk, that frames may take."""
+"""Largest share of the free memory, or disk space, for frames."""
 RECENT = 2**13
-"""Frames among which a new one is looked for: enough for what observations of one episode share."""
+"""Number of recent frames that a new one is compared with; observations of one episode share frames."""
 
 
 class Frames:
-    """Frames by number, with a count of who uses each; those that no one uses make room for new ones.
+    """Frames by number, with reference counts; frames without references are replaced by new ones.
 
-    Room for ``expected`` frames is reserved at once and memory taken as they come; should there be more, they are
-    moved to a larger place. With a ``file`` they are mapped from it, the system decides what stays in memory, and
-    `close` removes it again.
+    Space for ``expected`` frames is reserved at once, but memory is allocated as they are written. For more frames, the
+    space is enlarged. With a ``file`` the frames are in a memory-mapped file, which `close` removes.
     """
 
     def __init__(self, image: tuple[int, int, int], expected: int, file: str | Path | None = None) -> None:
@@ -42,24 +41,24 @@ class Frames:
                 raise UserError(f"Frames cannot be kept in {self.file}: {error.strerror}.") from error
         self.images = torch.empty(0, self.size, dtype=torch.uint8)
         self._uses = np.zeros(0, dtype=np.int32)
-        self._fresh = 0  # numbers from here on were never used
+        self._fresh = 0  # numbers from here on have never been used
         self._free: list[int] = []
         self._recent: OrderedDict[bytes, int] = OrderedDict()
         self._reserve(expected)
 
     @property
     def kept(self) -> int:
-        """How many frames are held."""
+        """The number of frames stored."""
         return self._fresh - len(self._free)
 
     def keep(self, rows: Tensor) -> Tensor:
-        """(n, stack) the numbers of the frames of observations (n, stack * size), each stored unless it was before."""
+        """(n, stack) the numbers of the frames of observations (n, stack * size); new frames are stored."""
         images = np.ascontiguousarray(rows.numpy()).reshape(-1, self.size)
         numbers = np.fromiter((self._number(image) for image in images), np.int64, len(images))
         return torch.from_numpy(numbers.reshape(-1, self.stack))
 
     def release(self, numbers: Tensor) -> None:
-        """One use less of each of these."""
+        """Remove one reference to each of these frames."""
         given = numbers.numpy().ravel()
         np.subtract.at(self._uses, given, 1)
         self._free += [int(number) for number in np.unique(given) if self._uses[number] == 0]
@@ -69,7 +68,7 @@ class Frames:
         return self.images.index_select(0, numbers.flatten()).view(len(numbers), -1)
 
     def close(self) -> None:
-        """Let go of all frames."""
+        """Release all frames, and remove the file."""
         self.images = torch.empty(0, self.size, dtype=torch.uint8)
         if self.file is not None:
             self.file.unlink(missing_ok=True)
@@ -96,17 +95,17 @@ class Frames:
 
     def _reserve(self, frames: int) -> None:
         if self.file is None:
-            room = torch.empty(frames, self.size, dtype=torch.uint8)  # memory is taken page by page, when written to
+            room = torch.empty(frames, self.size, dtype=torch.uint8)  # memory is allocated when it is written to
             room[: self._fresh] = self.images[: self._fresh]
         else:
-            os.truncate(self.file, frames * self.size)  # likewise on the disk
+            os.truncate(self.file, frames * self.size)  # and so is disk space
             room = torch.from_numpy(np.memmap(self.file, np.uint8, "r+", shape=(frames, self.size)))
         self.images = room
         self._uses = np.concatenate([self._uses, np.zeros(frames - len(self._uses), dtype=np.int32)])
 
 
 def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str) -> None:
-    """Raise where a replay of images would not fit into the memory that is free now, or its file on the disk."""
+    """Raise a UserError if a replay buffer of images does not fit into the free memory, or its file on the disk."""
     needed = transitions * frames_each * frame_bytes
     if file:
         folder = Path(file).resolve().parent
@@ -119,17 +118,17 @@ def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str
     fits = int(SHARE * free / (frames_each * frame_bytes))
     if transitions > fits:
         raise UserError(
-            f"A replay of {transitions:,} transitions keeps {frames_each} frames of {frame_bytes:,} bytes each: "
+            f"A replay buffer of {transitions:,} transitions with {frames_each} frames of {frame_bytes:,} bytes needs "
             f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free {where}. Lower replay_size (to {fits:,}), or "
             f"{instead}."
         )
 
 
 def available_memory() -> int:
-    """Bytes of memory that programs can still have without swapping."""
+    """Bytes of memory that are available without swapping."""
     try:
         with open("/proc/meminfo") as file:
             lines = dict(line.split(":", 1) for line in file)
         return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):  # not Linux: all there is
+    except (OSError, KeyError):  # not Linux: the total memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

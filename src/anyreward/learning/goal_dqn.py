@@ -1,4 +1,4 @@
-"""Goal-oriented DQN: Q(s, a, g) by Q-learning, with hindsight replay: the paper's baseline (sec:setup)."""
+"""Goal-oriented DQN, Q(s, a, g), without or with hindsight replay: the paper's baseline (sec:setup)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anyreward.model.networks import Forward, GoalInput
 from anyreward.worlds.goals import GoalTest
 
 Reached = Callable[[Tensor, Tensor], Tensor]
-"""(n,) whether what is achieved (n, packed) counts as the goal (n, packed)."""
+"""(n,) whether achieved features (n, packed) reach the goals (n, packed)."""
 
 
 class GoalDQN(Method):
@@ -49,15 +49,15 @@ class GoalDQN(Method):
 
     @classmethod
     def needs_next_features(cls, s: Settings) -> bool:
-        """Always: they say whether the goal was reached."""
+        """Always: they determine whether the goal was reached."""
         return True
 
     def enter(self, test: GoalTest | None, start: Tensor, seed: int) -> None:
-        """Take the world's own goals or, among categories, all that were visited."""
+        """Set the goals: the world's own goals or, for categories, all visited features."""
         self.goals = goals_in(test, self.model.feature_encoder, self.replay, start, self.explore, seed)
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
-        """Act for a goal of the world in each episode."""
+        """Greedy actions for one goal of the world per episode."""
         if self.goals is None:
             raise UserError("goal-dqn learns online, in a world whose goals are known.")
         model = self.model
@@ -79,7 +79,7 @@ class GoalDQN(Method):
 
 
 class Goals(NamedTuple):
-    """The goals of a world, and when one is reached."""
+    """The goals of a world, and the test of whether one is reached."""
 
     draw: Callable[[int], Tensor]
     """(n, packed features) goals for new episodes"""
@@ -89,9 +89,9 @@ class Goals(NamedTuple):
 def goals_in(
     test: GoalTest | None, encoder: Encoder, replay: Replay, start: Tensor, random: torch.Generator, seed: int
 ) -> Goals:
-    """The goals of a world by its own protocol; else, where features are categories, all that were visited.
+    """The goals of a world by its own protocol; else, if features are categories, all visited features.
 
-    Before the first transitions are there, these are the features ``start`` (n, packed) of first observations.
+    Before the first transitions, these are the features ``start`` (n, packed) of the first observations.
     """
     if test is not None:
         rng = np.random.default_rng(seed)
@@ -102,8 +102,8 @@ def goals_in(
     if not encoder.categorical:
         raise UserError(
             "goal-dqn needs to know when a goal is reached, and this world does not say: its features are numbers, for "
-            "which it has no protocol of goals. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. "
-            "Pacman with the features that they come with."
+            "which it has no protocol for goals. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. "
+            "Pacman with their default features."
         )
 
     def draw(n: int) -> Tensor:
@@ -122,7 +122,7 @@ class GoalBatch(NamedTuple):
     actions: Tensor
     """(n, b) a_i, in ascending order"""
     counts: Tensor
-    """(n, A) how often each action was taken; empty where actions come in any order"""
+    """(n, A) how often each action was taken; empty on a GPU"""
     next_x: Tensor
     """(n, b, width) next observations"""
     discount: Tensor
@@ -138,9 +138,9 @@ class GoalBatch(NamedTuple):
 
 
 def hindsight(left: Tensor, share: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The "future" strategy: (n,) whose goals to replace, and by what was reached how many transitions later, (n,).
+    """The "future" strategy: (n,) which goals to replace, and (n,) how many transitions later the new goal is reached.
 
-    ``left`` (n,) says how many transitions of its episode follow each; what the transition itself reaches counts too.
+    ``left`` (n,) is the number of later transitions in the episode; the transition itself is included.
     """
     device = random.device
     replaced = torch.rand(left.shape, generator=random, device=device) < share
@@ -151,7 +151,7 @@ def hindsight(left: Tensor, share: float, random: torch.Generator) -> tuple[Tens
 def draw_goals(
     model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator, reached: Reached
 ) -> GoalBatch:
-    """The minibatches of n updates: transitions with the goals of their episodes, or with goals of hindsight."""
+    """The minibatches of n updates: transitions with the goals of their episodes, or with hindsight goals."""
     drawn = draw_rows(model, replay, s, n, random)
     rows, held = drawn.rows, replay.transitions
     assert rows.goals is not None
@@ -176,21 +176,21 @@ def draw_goals(
 
 
 def goal_targets(rewards: Tensor, discount: Tensor, Q_next: Tensor, gamma: float) -> Tensor:
-    """(...) r + discount max_a Q(s', a, g), kept between 0 and 1 / (1 - gamma), of Q_next (..., A)."""
+    """(...) r + discount max_a Q(s', a, g), clipped to 0 to 1 / (1 - gamma), for Q_next (..., A)."""
     return (rewards + discount * Q_next.amax(-1)).clamp(0.0, 1 / (1 - gamma))
 
 
 def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[float], gamma: float) -> Report:
-    """The updates of a group of minibatches between two moves of the target network; reports the last one."""
+    """The gradient updates of a group of minibatches between two target updates; reports the last one."""
     n, b = group.actions.shape
     step = 1 if group.next_x.dtype == torch.uint8 else max(1, TARGET_ROWS // b)
     pieces = zip(torch.split(group.next_x, step), torch.split(group.goals, step), strict=True)
     with torch.no_grad():
         Q_next = torch.cat([learner.F_target(x.flatten(0, 1), g.flatten(0, 1)) for x, g in pieces])  # (n b, A, 1)
-        aims = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
+        targets = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
     for i, rate in enumerate(learning_rates):
         Q = forward_taken(learner.F, group.x[i], group.goals[i], group.actions[i], group.counts[i])  # (b, 1)
-        error = Q.detach() - aims[i, :, None]
+        error = Q.detach() - targets[i, :, None]
         learner.networks.gradient.zero_()
         torch.autograd.backward([Q], [error / b])
         learner.networks.step(rate)

@@ -1,4 +1,4 @@
-"""A cycle of gradient steps: what all methods with networks have in common."""
+"""A cycle of gradient steps, for all methods with networks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gradient_cycle(
     draw: Callable[[int], Any],
     update: Callable[[Any, Sequence[float]], Report],
 ) -> Report:
-    """Updates from ``done`` to ``end``: draw stacked minibatches, update on them, move the target networks."""
+    """Do the updates from ``done`` to ``end``: draw stacked minibatches, do gradient steps, update target networks."""
     at_once = IMAGES_AT_ONCE if images else s.updates_per_cycle
     while done < end:
         drawn = draw(min(end - done, at_once))
@@ -37,13 +37,13 @@ def gradient_cycle(
 
 
 def group_sizes(done: int, end: int, every: int) -> list[int]:
-    """Updates between the moves of the target networks: as these stand still, their part is computed together."""
+    """The numbers of gradient updates between target updates; the targets of each group are computed together."""
     moves = [done, *range(done - done % every + every, end, every), end]
     return [after - before for before, after in itertools.pairwise(moves)]
 
 
 def learning_rate(s: Settings, done: int) -> float:
-    """Adam's learning rate after so many updates."""
+    """Adam's learning rate after ``done`` updates."""
     return s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay)
 
 

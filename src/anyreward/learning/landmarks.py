@@ -19,24 +19,24 @@ from anyreward.model.landmarks import LandmarkForward, TableBackward
 from anyreward.model.model import Model, make_encoders
 
 PER_PAIR = 20
-"""Transitions for each known state and action that a whole run collects, at least."""
+"""Smallest number of transitions for each known state and action that a whole run collects."""
 WHOLE_RUN = 20_000
 """Updates of a whole run; a shorter one collects proportionally less."""
 
 
 class Landmarks(Method):
-    """F with one policy for each landmark and B as tables over the states that were seen."""
+    """F and B as tables over the states that were seen; F has one policy for each landmark."""
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
         self.on_progress: Callable[[str], None] = lambda note: None
-        """is told how far the computation of the tables is"""
+        """called with notes on the progress of computing the tables"""
         self._filled = 0  # transitions that had been added when the tables were last filled
         self._figures: Metrics = {}
 
     @staticmethod
     def possible(phi: FeatureMap, s: Settings) -> bool:
-        """Whether F and B can be tables: wanted, and the states and features can be listed."""
+        """Whether F and B can be tables: landmarks are on, and the states and features can be listed."""
         plain = s.method == "fb" and s.first_step == 0 and not s.bias
         return s.landmarks > 0 and plain and can_list(phi.seen_space) and can_list(phi.space)
 
@@ -47,7 +47,7 @@ class Landmarks(Method):
         return Model(phi, observe, features, LandmarkForward(observe, phi.actions), TableBackward(features))
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
-        """Act for a goal in each episode: a z would change its length whenever more states are known."""
+        """Greedy actions for one goal per episode; tasks are goals because the length of z changes with more states."""
         model = self.model
         return Behaviour(
             lambda packed, goal: model.greedy(packed, model.backward_map(goal)),
@@ -55,7 +55,7 @@ class Landmarks(Method):
         )
 
     def steps(self) -> int:
-        """As set, and more where there are many states to learn about."""
+        """The setting, or more if there are many states."""
         s = self.s
         if s.steps_per_cycle == 0:
             return 0
@@ -63,7 +63,7 @@ class Landmarks(Method):
         return max(s.steps_per_cycle, math.ceil(needed * s.updates_per_cycle / WHOLE_RUN))
 
     def _states(self) -> int:
-        """How many states are known so far."""
+        """The number of states seen so far; for numbers, the largest number of points."""
         encoder = self.model.observation_encoder
         if not encoder.categorical:
             return POINTS
@@ -72,11 +72,11 @@ class Landmarks(Method):
         return int((torch.bincount(encoder.codes(self.replay.transitions.observations)) > 0).sum())
 
     def exploration(self) -> float:
-        """As set, but uniform before there are tables to be greedy in."""
+        """The setting; uniform before the tables are first computed."""
         return self.s.exploration if self._filled else 1.0
 
     def cycle(self, done: int, end: int) -> Report:
-        """Fill the tables where they are needed: to explore greedily, and at the end."""
+        """Compute the tables if they are needed: for greedy exploration, and at the end."""
         if end == self.s.updates:
             self.finish()
         elif self.s.exploration < 1:
@@ -84,12 +84,12 @@ class Landmarks(Method):
         return Report(lambda: self._figures, lambda: {})
 
     def refresh(self) -> None:
-        """Compute the tables again once there is twice as much data."""
+        """Compute the tables again if there is twice as much data."""
         if self.replay.added >= 2 * self._filled:
             self.finish()
 
     def finish(self) -> None:
-        """Compute the tables from all data, unless there is none that they have not seen."""
+        """Compute the tables from all data, unless there is no new data."""
         F, B, replay, s = self.model.F, self.model.B, self.replay, self.s
         if replay.added == self._filled:
             return

@@ -1,4 +1,4 @@
-"""Phase 1: the one loop. Collect transitions, learn, repeat; no reward is seen anywhere in here."""
+"""Phase 1: the training loop. Collect transitions, learn, repeat; no rewards are used."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.model import Model
 
 REFILL = 50
-"""Cycles' worth of transitions collected anew where a resumed run has lost its replay buffer."""
+"""Number of cycles whose transitions are collected again if a resumed run has no saved replay buffer."""
 MOST_AT_ONCE = 1_000
-"""Transitions collected before they enter the replay buffer: images take memory while they wait."""
+"""Largest number of transitions collected before they are added to the replay buffer; images need much memory."""
 
 
 @dataclass
 class Learning:
-    """A run in progress: its method, and how far it is."""
+    """The state of a training run: its method, data and progress."""
 
     method: Method
     replay: Replay
@@ -35,12 +35,12 @@ class Learning:
 
     @property
     def model(self) -> Model:
-        """What is being learned."""
+        """The model that is trained."""
         return self.method.model
 
 
 def begin(model: Model, replay: Replay, s: Settings, run: RunSettings | None = None) -> Learning:
-    """A run that has done nothing yet, on the device of its settings."""
+    """The state of a new run, on the device of its settings."""
     run = run or RunSettings()
     check_compile(s, run)
     model.to(open_device(run.device))
@@ -48,9 +48,9 @@ def begin(model: Model, replay: Replay, s: Settings, run: RunSettings | None = N
 
 
 def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tuple[int, Report]]:
-    """Algorithm 1, on a replay buffer that a collector fills (online) or that is full already (offline).
+    """Run Algorithm 1 on a replay buffer that a collector fills (online) or that holds a dataset (offline).
 
-    Learns in place. Yields after each cycle the number of updates so far, and a report of the last one.
+    The model is changed in place. Yields the number of updates so far and a report of the last one, after each cycle.
     """
     method, replay, model, s = learning.method, learning.replay, learning.model, learning.settings
     greedy, new_tasks = method.behaviour(method.explore)
@@ -58,7 +58,7 @@ def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tu
 
     def collect(steps: int, epsilon: float) -> None:
         nonlocal wanted
-        wanted += steps  # whole episodes may bring more; the excess counts towards the next call
+        wanted += steps  # whole episodes may give more transitions; the excess counts towards the next call
         while collector is not None and replay.added < wanted:
             most = min(wanted - replay.added, MOST_AT_ONCE)
             rows = collector.collect(most, epsilon, greedy, new_tasks)

@@ -1,4 +1,4 @@
-"""What a run computes on: threads and devices, and how much work an update is."""
+"""Threads, devices, and the cost of an update."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.networks import Forward
 
 FLOP_PER_THREAD = 10**8
-"""Work of an update that keeps one thread busy; with less, threads wait for each other more than they help."""
+"""Work of an update for each thread; with less, the overhead of threads is larger than their gain."""
 
 
 def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
-    """Floating-point operations in the matrix products of an update as Algorithm 1 has it: every network on every row.
+    """Floating-point operations in the matrix products of an update of Algorithm 1, with every network on every row.
 
-    Forward, and backward twice as much, the first layers' inputs excepted; F's target on b rows, B's target on b; the
-    b x b pairs.
+    Counts the forward passes; the backward passes, twice that without the inputs of first layers; the target networks
+    on b rows each; and the b x b pairs.
     """
     b, d = s.batch_size, s.dim
 
@@ -28,35 +28,35 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
         """Weights in all linear layers, and in the first ones."""
         parts = network.parts if isinstance(network, Forward) else [network]
         sizes = [[m.in_features * m.out_features for m in part.modules() if isinstance(m, nn.Linear)] for part in parts]
-        return sum(map(sum, sizes)), sum(part[0] for part in sizes if part)  # a given B has none
+        return sum(map(sum, sizes)), sum(part[0] for part in sizes if part)  # a fixed B has none
 
     (all_F, first_F), (all_B, first_B) = layers(F), layers(B)
-    if isinstance(F, Forward) and F.conv is not None:  # each weight of a convolution meets every place of its output
+    if isinstance(F, Forward) and F.conv is not None:  # each weight is used at every position of the output
         side, places = F.conv.image[1], []
         for conv in (m for m in F.conv.modules() if isinstance(m, nn.Conv2d)):
             side = (side - conv.kernel_size[0]) // conv.stride[0] + 1
             places.append(conv.weight.numel() * side * side)
         all_F += sum(places)
         first_F = places[0]
-    passes = F.actions if isinstance(F, Forward) and F.action_input else 1  # of the target, which sees every action
+    passes = F.actions if isinstance(F, Forward) and F.action_input else 1  # of the target network, for every action
     networks = b * (3 * all_F - first_F) + passes * b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
     pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two
     return 2 * (networks + pairs)
 
 
 def threads_for(flop: int, available: int) -> int:
-    """Threads for updates of this many floating-point operations: all of a small machine, few of a large one."""
+    """The number of threads for updates of this many floating-point operations, at most those available."""
     return max(1, min(available, round(flop / FLOP_PER_THREAD)))
 
 
 def threads_of_one(run: RunSettings) -> int:
-    """Threads that PyTorch gets: half of them where F and B learn on a thread each."""
+    """The number of PyTorch's threads: half of them if compiled updates run F and B in parallel."""
     return max(1, run.threads // 2) if run.compile else run.threads
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Run with this many threads, then as before."""
+    """Run with this many PyTorch threads, then restore the number."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -66,7 +66,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def open_device(name: str) -> torch.device:
-    """The device of a setting; raises when this machine or this PyTorch does not have it."""
+    """The device of a setting; raises a UserError if it is not available."""
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a method of learning is: the one object that the loop, `Agent.ask` and `Agent.can_answer` consult."""
+"""The interface of learning methods, which the training loop and `Agent` use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Metrics = dict[str, Tensor]
 
 
 class Behaviour(NamedTuple):
-    """How episodes are played while exploring, and for which tasks."""
+    """The behaviour policy of exploration, and the tasks of its episodes."""
 
     greedy: GreedyActions
     new_tasks: Callable[[int], Tensor]
@@ -31,33 +31,33 @@ class Behaviour(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the last update of a cycle can tell; computed when it is called."""
+    """Losses and diagnostics of the last update of a cycle, computed on demand."""
 
     losses: Callable[[], Metrics]
     diagnostics: Callable[[], Metrics]
 
 
 class Method(ABC):
-    """A way to learn a model. The class says what it can do; an instance learns in one run."""
+    """A learning method. Its class attributes declare what it supports; an instance trains a model in one run."""
 
     goals_only: ClassVar[bool] = False
-    """Whether its agents answer single goals alone."""
+    """Whether its agents answer single goals only."""
     whole_episodes: ClassVar[bool] = False
-    """Whether transitions come by whole episodes, with the goals that these had; such a method learns online."""
+    """Whether it needs transitions of whole episodes with their goals; such a method learns online only."""
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         self.model, self.replay, self.s, self.run = model, replay, s, run
         self.random = torch.Generator(model.device).manual_seed(s.seed)
-        """draws for the updates"""
+        """for the updates"""
         self.explore = torch.Generator(model.device).manual_seed(stream_seed(s.seed, "explore"))
-        """draws for collecting, so that it does not disturb the updates"""
+        """for collecting transitions, independent of the updates"""
         self.networks: FlatNetworks | None = None
-        """what gradient steps change; None where there are none"""
+        """the trained networks; None if there are no gradient steps"""
 
     @classmethod
     @abstractmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
-        """A model that has learned nothing; torch's own generator draws its weights."""
+        """An untrained model; its weights are drawn by PyTorch's global random generator."""
 
     @classmethod
     def needs_next_features(cls, s: Settings) -> bool:
@@ -69,7 +69,7 @@ class Method(ABC):
         """The behaviour policy, and the tasks that it draws for new episodes."""
 
     def enter(self, test: GoalTest | None, start: Tensor, seed: int) -> None:
-        """Called before the first step in a world, with its protocol of goals and the first features (n, packed)."""
+        """Called before the first step in a world, with its protocol for goals and the first features (n, packed)."""
         return None
 
     def prepare(self) -> None:
@@ -77,7 +77,7 @@ class Method(ABC):
         return None
 
     def steps(self) -> int:
-        """How many transitions to collect before the next cycle."""
+        """The number of transitions to collect before the next cycle."""
         return self.s.steps_per_cycle
 
     def exploration(self) -> float:
@@ -89,15 +89,15 @@ class Method(ABC):
         """Learn from update ``done`` to update ``end``."""
 
     def refresh(self) -> None:
-        """Bring the model nearly up to date with the data, before it is evaluated."""
+        """Called before an evaluation: update the model if there is much new data."""
         return None
 
     def finish(self) -> None:
-        """Bring the model up to date with all data, before it is saved."""
+        """Called before the model is saved: update it with all data."""
         return None
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs beside the model: random generators, target networks and Adam."""
+        """What a resumed run needs besides the model: random generators, target networks and Adam's state."""
         tensors = {"random": self.random.get_state(), "explore": self.explore.get_state()}
         return tensors | (self.networks.state() if self.networks else {})
 
@@ -110,5 +110,5 @@ class Method(ABC):
 
 
 def stream_seed(seed: int, name: str) -> int:
-    """A seed for one use of randomness, unrelated to the other uses and to those of neighbouring seeds."""
+    """The seed of a named random stream, independent of other streams and of other seeds."""
     return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1, np.uint64)[0] >> 1)

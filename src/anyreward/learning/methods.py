@@ -1,4 +1,4 @@
-"""The methods by name."""
+"""The learning methods by name."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ METHODS: dict[str, type[Method]] = {
     "successor-features": SuccessorFeatures,
 }
 NETWORK_DIM = 100
-"""d of networks, where it is not set."""
+"""Default d of networks."""
 
 
 def method_of(phi: FeatureMap, s: Settings) -> type[Method]:
-    """The method of some settings in a world with these features; landmarks where they are possible."""
+    """The learning method for these features and settings; landmarks if they are possible."""
     return Landmarks if Landmarks.possible(phi, s) else METHODS[s.method]
 
 
 def settled_dim(phi: FeatureMap, s: Settings) -> Settings:
-    """The settings with the d that the method will have; tables find theirs out from the data."""
+    """The settings with the method's d; tables determine theirs from the data."""
     if s.method == "successor-features":
         s = s.with_(dim=basis_dim(phi, s))
     if s.dim == 0 and not Landmarks.possible(phi, s):
@@ -35,7 +35,7 @@ def settled_dim(phi: FeatureMap, s: Settings) -> Settings:
 
 
 def check_compile(s: Settings, run: RunSettings) -> None:
-    """Raise where updates are to be compiled that have no compiled version."""
+    """Raise a UserError if compile is on and the updates have no compiled version."""
     if run.compile and (s.method != "fb" or s.first_step or s.bias):
         raise UserError(
             "compile is on, but neither first_step = 1 nor bias nor other methods than fb are compiled. Turn compile "

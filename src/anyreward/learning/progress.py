@@ -1,4 +1,4 @@
-"""Showing how training is getting on: a bar on a terminal, plain lines elsewhere."""
+"""Display of progress: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class TrainingProgress:
-    """A progress display: updates done, updates/s, time left, and the current policy quality where it is known."""
+    """A progress display: updates done, updates/s, time left, and a note such as the current policy quality."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class TrainingProgress:
         lines: int = 10,
         what: tuple[str, str] = ("training", "updates"),
     ) -> None:
-        """For ``total`` updates, or whatever is counted, of which ``begun`` were done before."""
+        """Show progress to ``total`` updates, of which ``begun`` were done before; ``what`` is (title, unit)."""
         title, self._unit = what
         self._console = console or Console(stderr=True)
         self._total, self._enabled, self._begun = total, enabled, begun
@@ -48,17 +48,17 @@ class TrainingProgress:
         return self
 
     def say(self, text: str) -> None:
-        """Print a line beside the display."""
+        """Print a line above the display."""
         if self._enabled:
             self._console.print(text, highlight=False, soft_wrap=True)
 
     def remark(self, note: str) -> None:
-        """Show a note beside the bar; nothing where there are lines instead."""
+        """Show a note beside the bar; ignored if there is no bar."""
         if self._bar:
             self._bar.update(self._task, note=note)
 
     def show(self, done: int, note: str = "") -> None:
-        """Bring the display up to date."""
+        """Update the display."""
         elapsed = time.perf_counter() - self._started
         rate = (done - self._begun) / max(elapsed, 1e-9)
         if self._bar:

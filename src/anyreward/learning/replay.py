@@ -1,4 +1,4 @@
-"""The replay: packed transitions in contiguous tensors. There is no reward column."""
+"""The replay buffer: packed transitions in contiguous tensors, without rewards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anyreward.learning.frames import Frames
 
 
 class Transitions(NamedTuple):
-    """Rows of transitions (n, ...): all the learner ever sees of the world."""
+    """A batch of n transitions, without rewards: the only data used in training."""
 
     observations: Tensor
     """(n, packed)"""
@@ -22,41 +22,41 @@ class Transitions(NamedTuple):
     next_observations: Tensor
     """(n, packed)"""
     terminated: Tensor
-    """(n,) bool; true masks the bootstrap term. Truncation is not recorded: it does not."""
+    """(n,) bool; true masks the bootstrap term. Truncation does not, so it is not recorded."""
     features: Tensor
-    """(n, packed features) phi(s, a), what B sees"""
+    """(n, packed features) phi(s, a), the input of B"""
     next_features: Tensor | None = None
-    """(n, packed features) phi of the next state, where a method asks for it"""
+    """(n, packed features) phi of the next state, if the method needs it"""
     goals: Tensor | None = None
-    """(n, packed features) what the episode was to reach, where a method has goals"""
+    """(n, packed features) the goal of the episode, if the method has goals"""
     left: Tensor | None = None
-    """(n,) how many transitions of the same episode follow: the next rows are these"""
+    """(n,) the number of later transitions of the same episode, which are the next rows"""
 
     def at(self, index: Tensor) -> Transitions:
         """The rows at ``index``, of every column."""
         return self.map(lambda column: column.index_select(0, index))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Transitions:
-        """The same function of every column."""
+        """Apply a function to every column."""
         return Transitions(**{name: function(column) for name, column in self.columns.items()})
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """The columns that there are, by name."""
+        """The columns that are not None, by name."""
         return {name: column for name, column in self._asdict().items() if column is not None}
 
 
 def from_columns(tensors: Mapping[str, Tensor], prefix: str) -> Transitions:
-    """The inverse of `Transitions.columns`, of tensors with this prefix to their names."""
+    """The inverse of `Transitions.columns`, for tensors whose names have this prefix."""
     return Transitions(
         **{name: tensors[f"{prefix}{name}"] for name in Transitions._fields if f"{prefix}{name}" in tensors}
     )
 
 
 class Replay:
-    """A ring of the last ``capacity`` transitions; memory is taken as it fills.
+    """A ring buffer of the last ``capacity`` transitions; memory is allocated as it fills.
 
-    Where observations are images, ``frames`` keeps them and the ring holds their frames' numbers.
+    If observations are images, ``frames`` stores them, and the buffer holds the numbers of their frames.
     """
 
     def __init__(self, capacity: int, device: torch.device | str = "cpu", frames: Frames | None = None) -> None:
@@ -72,9 +72,9 @@ class Replay:
 
     @property
     def transitions(self) -> Transitions:
-        """All transitions held, oldest first until the ring wraps around; of images, the numbers of their frames."""
+        """All stored transitions, oldest first until the buffer wraps around; for images, the numbers of frames."""
         if self._columns is None:
-            raise UserError("The replay is empty: collect transitions or load a dataset first.")
+            raise UserError("The replay buffer is empty: collect transitions or load a dataset first.")
         return self._columns.map(lambda column: column[: self.size])
 
     def at(self, index: Tensor) -> Transitions:
@@ -88,13 +88,13 @@ class Replay:
         return rows._replace(observations=observations, next_observations=following)
 
     def sample(self, most: int, seed: int, every: bool = False) -> Tensor:
-        """(n,) where the rows are that stand for the training distribution: at most so many at random, or every one."""
+        """(n,) indices of rows that represent the training distribution: at most ``most`` random ones, or every one."""
         if every:
             return torch.arange(self.size, device=self.device)
         return torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))[:most].to(self.device)
 
     def add(self, rows: Transitions) -> None:
-        """Append rows; once full, the oldest make room."""
+        """Append rows; once the buffer is full, the oldest are replaced."""
         rows = rows.map(lambda column: column[-self.capacity :])
         n = len(rows.actions)
         if n == 0:
@@ -116,7 +116,7 @@ class Replay:
         self.size = min(self.size + n, self.capacity)
 
     def to(self, device: torch.device | str) -> None:
-        """Move there what is held."""
+        """Move all transitions to a device."""
         self.device = torch.device(device)
         if self._columns is not None:
             self._columns = self._columns.map(lambda column: column.to(self.device))

@@ -1,6 +1,6 @@
-"""The settings of a training run, and the two presets: `paper` as published, `fast` as we recommend it.
+"""The settings of a training run, and the two presets: `paper` as published, and `fast`, which we recommend.
 
-`Settings` shapes the result; `RunSettings` says how it is computed.
+`Settings` determine the result; `RunSettings` determine how it is computed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from anyreward.model.latent import ZMixture, ZNorm
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a field accepts, beside the field itself."""
+    """The range of accepted values of a field, as part of its annotation."""
 
     low: float
     high: float = math.inf
     exclusive: bool = False
-    """Whether the two ends themselves are not accepted."""
+    """Whether the two bounds themselves are excluded."""
 
     def __contains__(self, value: float) -> bool:
         if self.exclusive:
@@ -45,18 +45,18 @@ Method = Literal["fb", "goal-dqn", "goal-dqn-her", "successor-features"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What shapes the result of training. The defaults are the paper's for the discrete maze."""
+    """Settings that determine the result of training. The defaults are the paper's for the discrete maze."""
 
     method: Method = "fb"
-    """What is learned: forward-backward representations (fb); goal-oriented DQN, Q(s, a, g), without or with hindsight
-    replay (goal-dqn, goal-dqn-her); or universal successor features, where B is given and only F is learned."""
+    """The method: forward-backward representations (fb); goal-oriented DQN, Q(s, a, g), without or with hindsight
+    replay (goal-dqn, goal-dqn-her); or universal successor features, where B is fixed and only F is learned."""
     dim: Count = 100
     """d, the dimension of F, B and z. With basis "state" it is the width of the features; goal-dqn does not use it.
-    With landmarks it is an upper bound; 0 means as many as there are features (networks: 100)."""
+    With landmarks it is an upper bound; 0 means the number of features (networks: 100)."""
     landmarks: Count = 0
     """Largest number of landmarks. 0: F(s, a, z) is a network, as in the paper. Otherwise F and B are tables with one
-    policy for each landmark, where states can be listed or consist of at most three numbers; elsewhere F is a network.
-    Where tables would be large, 64 landmarks are used at most."""
+    policy for each landmark, if states can be listed or consist of at most three numbers; if not, F is a network. If
+    tables would be large, at most 64 landmarks are used."""
     updates: Positive = 800_000
     """Gradient updates in total (paper: 800 epochs of 25 cycles of 40)."""
     gamma: Annotated[float, Range(0, 1, exclusive=True)] = 0.99
@@ -72,53 +72,53 @@ class Settings:
     orthonormality: Annotated[float, Range(0)] = 1.0
     """lambda, the weight of the loss that keeps E[B B^T] near the identity."""
     target_retention: Share = 0.95
-    """alpha: target <- alpha * target + (1 - alpha) * online, at each move of the target networks."""
+    """alpha of the target networks: target <- alpha * target + (1 - alpha) * online, at each target update."""
     target_every: Positive = 40
-    """Updates between two moves of the target networks (paper: once a cycle)."""
+    """Gradient updates between two updates of the target networks (paper: once per cycle)."""
     hidden: Positive = 256
     """Units in each hidden layer."""
     layers: Positive = 3
     """Hidden layers of F and of B."""
     layer_norm: bool = False
-    """Layer normalisation before every ReLU but the last, in both networks."""
+    """Layer normalisation before every ReLU except the last, in both networks."""
     action_input: bool = False
-    """Whether the action is an input of F, with its own weights for the observation, instead of choosing among F's
-    outputs (as in the paper)."""
+    """Whether the action is an input of F, with its own weights for the observation, instead of an index of F's outputs
+    (as in the paper)."""
     wide: Count = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
-    """How F and B see numbers: as they are (see ``normalise``); bounded ones scaled to 0..1; or the radial basis
-    functions of the paper's continuous maze, 21 along each of at most two bounded numbers."""
+    """Encoding of numbers for F and B: unchanged (plain; see ``normalise``), bounded ones scaled to 0..1 (unit), or the
+    radial basis functions of the paper's continuous maze, 21 along each of at most two bounded numbers (rbf)."""
     normalise: bool = True
-    """Running normalisation of the numbers (Box entries) that F and B see; categories are one-hot either way."""
+    """Running normalisation of the numbers (Box entries) in the inputs of F and B; categories are always one-hot."""
     z_mixture: ZMixture = field(default_factory=ZMixture)
     """Shares of the distributions that z is drawn from; the rest is the paper's Cauchy distribution."""
     z_norm: ZNorm = "free"
-    """Whether z keeps the length that it is drawn with, or is scaled to sqrt(d), in training and when asked: then the
-    temperature has the same effect for every reward."""
+    """free: z keeps the length that it is drawn with. sphere: z is scaled to length sqrt(d), in training and in
+    answers, so that the temperature has the same effect for every reward."""
     pairs: Literal["minibatch", "all"] = "minibatch"
-    """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (the paper), or all features of
-    the replay buffer with their frequencies, where they are categories and at most two minibatches' worth."""
+    """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (as in the paper), or all
+    features of the replay buffer with their frequencies, if they are categories and fit in two minibatches."""
     features: Literal["auto", "observation", "achieved_goal"] = "auto"
-    """phi, what B sees: the whole observation, or achieved_goal of a goal environment; auto takes the latter where
+    """phi, the input of B: the whole observation, or achieved_goal of a goal environment; auto takes achieved_goal if
     there is one."""
     first_step: Annotated[int, Range(0, 1)] = 0
-    """First time step that successor measures count: 0, the paper's definition, or 1, the variant of its appendix,
-    which leaves out the state itself; rewards may not depend on the action then."""
+    """First time step of successor measures: 0, the paper's definition, or 1, the variant of its appendix, which leaves
+    out the current state; then rewards cannot depend on the action."""
     bias: bool = False
     """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B. An update then takes
     several times as long."""
     basis: Literal["state", "rbf", "fourier", "laplacian"] = "laplacian"
-    """Successor features only: what B is. The features themselves; Gaussians around points of the data; cosines of
-    random frequencies; or the smoothest functions on the graph of the transitions. It is made orthonormal after the
-    warm-up and then fixed."""
+    """Successor features only: the functions in B. The features themselves (state), Gaussians around points of the data
+    (rbf), cosines of random frequencies (fourier), or the smoothest functions on the graph of the transitions
+    (laplacian). B is made orthonormal after the warm-up and then fixed."""
     hindsight: Share = 0.8
-    """goal-dqn-her only: share of goals that are replaced by what was reached later in the same episode."""
+    """goal-dqn-her only: share of goals that are replaced by features reached later in the same episode."""
     features_include_action: bool = False
     """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
     exploration: Share = 1.0
-    """epsilon of the behaviour policy: 1 is uniform; below, the other actions are greedy in pi_z, with one z an
-    episode."""
+    """epsilon of the behaviour policy, the probability of a uniformly random action; other actions are those of pi_z,
+    with one z per episode."""
     warmup_steps: Count = 0
     """Transitions collected before the first cycle, with uniform actions."""
     steps_per_cycle: Count = 200
@@ -126,11 +126,11 @@ class Settings:
     updates_per_cycle: Positive = 40
     """Gradient updates in each cycle."""
     replay_size: Positive = 1_000_000
-    """Transitions that the replay buffer keeps; then the oldest are replaced."""
+    """Capacity of the replay buffer, in transitions; then the oldest are replaced."""
     feature_sample: Positive = 20_000
     """Features of the training distribution kept with the agent (all distinct ones where features are categories)."""
     seed: Count = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
         mixture: Any = self.z_mixture
@@ -174,11 +174,11 @@ class RunSettings:
     evaluate_every: Positive = 1_000
     """Updates between two lines of metrics."""
     threads: Count = 0
-    """CPU threads (0: chosen by the size of an update, at most as many as the machine has)."""
+    """CPU threads (0: chosen by the cost of an update, at most PyTorch's default)."""
     device: str = "cpu"
     """Where to train: cpu or cuda (networks, replay buffer and minibatches move there)."""
     compile: bool = False
-    """Compile the updates, on a CPU: once for all runs, in half a minute, with F and B on a thread each."""
+    """Compile the updates (CPU only), with F and B in parallel. The first run takes half a minute to compile."""
     replay_file: str = ""
     """Images only: keep the replay buffer's frames in this new file instead of in memory; removed at the end."""
 
@@ -187,7 +187,7 @@ class RunSettings:
         if self.device.split(":")[0] not in ("cpu", "cuda"):
             raise UserError(f"device is {self.device!r}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
         if self.compile and self.device != "cpu":
-            raise UserError(f"compile is on and device is {self.device!r}, but updates are compiled for the CPU alone.")
+            raise UserError(f"compile is on and device is {self.device!r}, but updates are compiled only for the CPU.")
 
     def with_(self, **changes: Any) -> RunSettings:
         """These settings with some changed; an unknown name raises."""
@@ -195,7 +195,7 @@ class RunSettings:
 
 
 class SettingChanges(TypedDict, total=False):
-    """Every setting by name: what `train` takes as keywords."""
+    """The settings that `train` takes as keyword arguments."""
 
     method: Method
     dim: int
@@ -240,7 +240,7 @@ class SettingChanges(TypedDict, total=False):
 
 
 class RunChanges(TypedDict, total=False):
-    """What may change when a run is resumed."""
+    """The settings that may change when a run is resumed."""
 
     replay_size: int
     environments: int
@@ -285,7 +285,7 @@ def _known(kind: type[Settings] | type[RunSettings], changes: Mapping[str, Any])
 
 
 def split_changes(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes by name, as those of `Settings` and those of `RunSettings`; an unknown name raises."""
+    """Split changes by name into those of `Settings` and those of `RunSettings`; an unknown name raises."""
     of_run = {name: value for name, value in changes.items() if name in SETTINGS[RunSettings]}
     others = {name: value for name, value in changes.items() if name not in of_run}
     return _known(Settings, others), of_run
@@ -314,9 +314,9 @@ OF_METHOD: dict[str, dict[str, Any]] = {
     "goal-dqn-her": {"z_norm": "free"},
     "successor-features": {"warmup_steps": 10_000, "orthonormality": 0.0},
 }
-"""What each method changes in either preset."""
+"""The settings that each method changes in both presets."""
 PAPER: dict[str, dict[str, Any]] = {"goal-dqn": {"exploration": 0.2}, "goal-dqn-her": {"exploration": 0.2}}
-"""What the paper's table changes for goal-oriented DQN; `fast` explores as FB does (docs/baselines.md)."""
+"""Changes to preset `paper` for goal-oriented DQN, as in the paper; `fast` explores as FB does (docs/baselines.md)."""
 
 
 def preset(name: str = "fast", **changes: Any) -> Settings:

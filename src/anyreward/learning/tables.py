@@ -1,11 +1,11 @@
-"""Landmarks learned exactly: from the transitions of a replay to the tables of F and B.
+"""Computation of the tables of F and B for landmarks, from the transitions of a replay buffer.
 
-Where the states can be listed, the Bellman loss on the successor measure has its minimum in closed form, for all data
-at once, so no gradient step is taken. The steps, in the order of `learn_tables`:
+If the states can be listed, the Bellman loss on the successor measure is minimised in closed form, over all data at
+once, so no gradient steps are needed. The steps of `learn_tables`:
 
-1. what is known: the states (categories: all; numbers: well-spread ones) and P(s' | s, a) as it was seen;
+1. the known states (categories: all; numbers: well-spread points) and an estimate of P(s' | s, a);
 2. B, orthonormal under rho;
-3. the landmarks, and for each the policy that reaches it and stays;
+3. the landmarks, and for each the policy that reaches it and stays there;
 4. the successor features V_k of each policy: (I - gamma P_k) V_k = B.
 """
 
@@ -32,34 +32,34 @@ from anyreward.model.rank import learned_directions
 from anyreward.worlds.spaces import Space, leaves
 
 MOST_CATEGORIES = 20_000
-"""States that a table may list."""
+"""Largest number of categorical states or features in a table."""
 MOST_NUMBERS = 3
-"""Numbers in an observation up to which well-spread points stand for all states."""
+"""Largest number of continuous components of an observation for which tables over well-spread points are used."""
 NUMBER_FEATURES = 1_000
-"""d where features are numbers: hats that rewards are seen through."""
+"""d if features are numbers: the number of points that features are interpolated between."""
 MOST_DIM = 4_096
-"""d, at most."""
+"""Largest d."""
 ENOUGH_LANDMARKS = 64
-"""Landmarks above which more cost more than they add, unless they can be kept as they are."""
+"""Largest number of landmarks if their V_k are too large to be stored whole."""
 FEW_NUMBERS = 2**24
-"""Numbers in all V_k together up to which they are kept as they are: 64 MB. Above, as the most visited features."""
+"""Largest total number of entries of the V_k that are stored whole (64 MB); else only the most visited features are."""
 BUDGET = 2**27
-"""Visits kept in all, at most: 512 MB."""
+"""Largest total number of stored visits (512 MB)."""
 DROPPED = 0.05
-"""Share of what a policy visits that may be left out."""
+"""Share of a policy's discounted visits that may be left out."""
 PROBES = 8
-"""Landmarks by which it is found out how many features a policy visits."""
+"""Number of landmarks used to estimate how many features a policy visits."""
 HORIZON = 4
-"""Steps that answers look ahead, in units of how far the farthest state is from all landmarks: twice as far as two
-neighbouring landmarks lie apart."""
+"""Steps that answers look ahead, relative to the largest distance of a state from the landmarks. With 4 this is twice
+the distance of neighbouring landmarks."""
 TIE = 0.1
-"""Actions are equally good if one is worse by less than this share of what a step of delay costs."""
+"""Actions count as equally good if they differ by less than this share of the cost of one step of delay."""
 DENSE = 4_000
-"""States up to which linear systems are solved densely."""
+"""Largest number of states for which linear systems are solved densely."""
 
 
 def can_list(space: Space) -> bool:
-    """Whether the elements of a space can be listed, or covered by points."""
+    """Whether the elements of a space can be listed or covered by points."""
     parts = list(leaves(space))
     if all(leaf.kind != "number" for leaf in parts):
         return listed(space) <= MOST_CATEGORIES
@@ -67,7 +67,7 @@ def can_list(space: Space) -> bool:
 
 
 def listed(space: Space) -> int:
-    """How many elements of a space tables may have to list, at most: all, or the points that stand for numbers."""
+    """The largest number of rows of a table over a space: its number of elements, or of points if it has numbers."""
     parts = list(leaves(space))
     if any(leaf.kind == "number" for leaf in parts):
         return POINTS
@@ -75,32 +75,32 @@ def listed(space: Space) -> int:
 
 
 def landmarks_for(states: int, dim: int, most: int, each: int = 1) -> int:
-    """How many landmarks tables have: all states, or ``most`` of them, but few where tables would be large.
+    """The number of landmarks: all states or ``most`` of them, but fewer if tables would be large.
 
-    A landmark counts ``each`` times where it has a policy for each action taken there.
+    ``each`` is the number of policies of a landmark: one for each action if B sees actions.
     """
     K = min(states, most) * each
     return K if K * states * dim <= FEW_NUMBERS else min(K, ENOUGH_LANDMARKS * each)
 
 
 def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
-    """What tables will cost, in words: sizes are upper bounds, as it is not known yet which states will be seen."""
+    """A text with the size of the tables: upper bounds, because the states that will be visited are not known yet."""
     S, n = listed(states), listed(features)
     numbers = n == POINTS and any(leaf.kind == "number" for leaf in leaves(features))
     d = min(NUMBER_FEATURES if numbers else n, MOST_DIM, dim or n)
     K = landmarks_for(S, d, most, each)
     size = 4 * (min(K * S * d, BUDGET) + S * each * d + (d if numbers else n) * d)  # V, B of states, B of features
-    said = f"Tables of at most {S:,} states, {K:,} landmarks and d = {d:,}: up to {max(size / 1e6, 1):,.0f} MB."
+    text = f"Tables of at most {S:,} states, {K:,} landmarks and d = {d:,}: up to {max(size / 1e6, 1):,.0f} MB."
     if not numbers and n > MOST_DIM:
-        said += (
-            f" If more than {MOST_DIM:,} features are visited, B tells groups of them apart instead of each, and "
-            "rewards for single ones are answered less well: give coarser features."
+        text += (
+            f" If more than {MOST_DIM:,} features are visited, B distinguishes only groups of features, and rewards "
+            "for single features are answered less well: use coarser features."
         )
-    return said
+    return text
 
 
 class TableBuilder:
-    """The steps of `learn_tables`, with what they share."""
+    """The steps of `learn_tables`, and the data that they share."""
 
     def __init__(
         self, F: LandmarkForward, B: TableBackward, data: Transitions, sample: Tensor, gamma: float, dim: int, each: int
@@ -108,18 +108,18 @@ class TableBuilder:
         self.F, self.gamma, self.each = F, gamma, each
         learn_states = count_model if F.states.categorical else neighbour_model
         self.model, phi = learn_states(F.states, data, F.actions)
-        # every feature that a known state has, for each action where B sees it
+        # the features of the known states, for each action if B sees actions
         by_action = [_with_action(phi, a) for a in range(F.actions)] if each > 1 else [phi]
         features = len(torch.unique(torch.cat(by_action), dim=0)) if B.known.categorical else NUMBER_FEATURES
         fit_backward(B, data, sample, self.model, by_action, min(features, MOST_DIM, dim or features))
         self.own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
         self.mean = mean_share(B, data.features[sample]) @ B.table  # (d,) E_rho[B]
-        self.has_visits = bool((B.table >= 0).all())  # a B of both signs has none
+        self.has_visits = bool((B.table >= 0).all())  # a B with negative entries has none
         self.report: Callable[[str], None] = lambda note: None
 
     @property
     def M(self) -> int:
-        """How many states are known."""
+        """The number of known states."""
         return self.model.states
 
     @property
@@ -128,40 +128,40 @@ class TableBuilder:
         return self.own.shape[2]
 
     def choose(self, most: int) -> Tensor:
-        """(K,) landmarks: well-spread states, each as often as there are actions where a landmark has one."""
+        """(K,) landmarks: well-spread states, repeated for each action if B sees actions."""
         return far_states(self.F.states, self.model, max(1, most // self.each)).repeat_interleave(self.each)
 
     def measures(self, goals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """(M, d) the successor features of each landmark's policy, and (M,) E[gamma^T] until it is there.
+        """Yield successor features (M, d) of each landmark's policy, and E[gamma^T] (M,), T the time to the landmark.
 
-        Where not all states are landmarks, the policy of staying in place comes last.
+        If not all states are landmarks, the policy of staying in place comes last.
         """
         F, model, gamma = self.F, self.model, self.gamma
-        paid = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
-        if self.each > 1:  # a landmark is a state with an action taken there: K landmarks are K / A states
-            paid = paid * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
-        for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, paid, gamma), strict=True)):  # (M, A)
+        rewards = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
+        if self.each > 1:  # a landmark is a pair (s, a): K landmarks are K / A states
+            rewards = rewards * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
+        for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, rewards, gamma), strict=True)):  # (M, A)
             self.report(f"landmark {k + 1} of {len(goals)}")
-            there = torch.zeros(self.M, 1).index_fill_(0, goal, 1.0)
-            solved = successor_features(model, pi, torch.cat([self._own_under(pi), there], 1), gamma)
-            yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of a state are E[gamma^T] times its own
+            at_goal = torch.zeros(self.M, 1).index_fill_(0, goal, 1.0)
+            solved = successor_features(model, pi, torch.cat([self._own_under(pi), at_goal], 1), gamma)
+            yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of the goal: E[gamma^T] times its own
         if len(goals) < self.M * self.each:
             pi = staying_policy(model)
             yield successor_features(model, pi, self._own_under(pi), gamma), torch.zeros(self.M)
 
     def _own_under(self, pi: Tensor) -> Tensor:
-        """(M, d) B of what a policy pi (M, A) does."""
+        """(M, d) the mean of B(s, a) over the actions of a policy pi (M, A)."""
         own = self.own
         return own[:, 0] if own.shape[1] == 1 else torch.einsum("ma,mad->md", pi.to(own), own)
 
     def whole_tables(self, K: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """(K,) landmarks, and their successor features as they are."""
+        """(K,) landmarks, and their successor features, stored whole."""
         chosen = self.choose(min(K, BUDGET // (2 * self.M * self.d)))
         V, reach = (torch.stack(column) for column in zip(*self.measures(chosen), strict=True))
         return chosen, {"V": V, "reach": reach}
 
     def visit_tables(self, K: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """(K,) landmarks, and of their successor features the most visited features alone."""
+        """(K,) landmarks, and their successor features, restricted to the most visited features."""
         M, d = self.M, self.d
         needed = max(entries(V_k * self.mean) for V_k, _ in self.measures(self.choose(PROBES)))
         chosen = self.choose(min(K, BUDGET // (M * needed)))
@@ -185,10 +185,10 @@ def learn_tables(
     include_action: bool,
     report: Callable[[str], None] = lambda note: None,
 ) -> dict[str, float]:
-    """Fill the tables of F and B from transitions; ``sample`` (n,) are the rows that stand for rho.
+    """Fill the tables of F and B from transitions, and return metrics.
 
-    ``dim`` and ``landmarks`` are upper bounds (dim 0: limited by memory alone). ``report`` is told the progress.
-    Returns metrics.
+    ``sample`` (n,) are the rows that represent rho. ``dim`` and ``landmarks`` are upper bounds (dim 0: `MOST_DIM`).
+    ``report`` is called with notes on the progress.
     """
     builder = TableBuilder(F, B, data, sample, gamma, dim, F.actions if include_action else 1)
     builder.report, model, own = report, builder.model, builder.own
@@ -223,15 +223,15 @@ def _with_action(phi: Tensor, action: int) -> Tensor:
 
 
 def entries(visits: Tensor) -> int:
-    """How many entries of discounted visits (M, d) hold nearly all of them, from any state."""
+    """The number of largest entries of discounted visits (M, d) that hold nearly all of the sum, in every row."""
     largest = visits.sort(1, descending=True).values.cumsum(1)
     return int((largest < (1 - DROPPED) * largest[:, -1:]).sum(1).max()) + 1
 
 
 def most_visited(visits: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(M, n) where the largest of discounted visits (M, d) are, their shares, and (M,) the sum of all.
+    """Indices (M, n) of the largest discounted visits (M, d), their shares (M, n), and the sum of all visits (M,).
 
-    A policy that goes somewhere and stays visits little else than its way and its end.
+    A policy that goes to a state and stays there visits few other states.
     """
     largest, where = visits.topk(n, dim=1)
     return where.short(), (largest / largest.sum(1, keepdim=True)).half(), visits.sum(1)
@@ -243,11 +243,11 @@ def most_visited(visits: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
 def fit_backward(
     B: TableBackward, data: Transitions, sample: Tensor, model: TransitionModel, by_action: list[Tensor], d: int
 ) -> None:
-    """Choose B with E_rho[B B^T] = 1.
+    """Choose B with E_rho[B B^T] = I.
 
-    Among categories the d smoothest functions on the graph of transitions, which are all functions where d is as large
-    as that. Among numbers, hats around d points: B then is local, as successor measures are, and E[B B^T] nearly one:
-    a reward is seen as its local averages.
+    Categories: the d smoothest functions on the graph of transitions, or all functions if d is large enough. Numbers:
+    the interpolation weights of d points. B is then local, as successor measures are, and E[B B^T] is nearly I; a
+    reward is represented by its local averages.
     """
     phi = data.features[sample]
     known = B.known
@@ -259,7 +259,7 @@ def fit_backward(
         if d >= len(known):
             B.table = torch.diag(torch.where(rho > 0, 1 / size, torch.zeros_like(size))).float()
             return
-        by_group = d == MOST_DIM  # too many features to tell all apart
+        by_group = d == MOST_DIM  # too many features to distinguish all of them
         B.table = (grouped if by_group else smoothest)(B, model, by_action, rho, d).float()
         return
     scale = phi.double().std(0)
@@ -270,13 +270,13 @@ def fit_backward(
 
 
 def mean_share(B: TableBackward, phi: Tensor) -> Tensor:
-    """(n,) how large a share each feature that B knows has in packed features (m, packed), on average."""
+    """(n,) the mean interpolation weight of each known feature of B, over packed features (m, packed)."""
     index, share = B.known.locate(phi)
     return torch.zeros(len(B.known)).index_add_(0, index.flatten(), share.flatten() / len(phi))
 
 
 def smoothest(B: TableBackward, model: TransitionModel, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
-    """(n, d) the functions of the known features that change least from one state to the next, orthonormal in rho."""
+    """(n, d) the functions of the known features that change least along transitions, orthonormal under rho."""
     n, (M, A, _) = len(B.known), model.following.shape
     feature = torch.stack([B.known.locate(rows)[0].squeeze(1) for rows in by_action], 1)  # (M, 1 or A)
     here = feature.expand(M, A)[:, :, None].expand_as(model.following)
@@ -289,13 +289,13 @@ def smoothest(B: TableBackward, model: TransitionModel, by_action: list[Tensor],
     _, vectors = torch.linalg.eigh(root[:, None] * W * root)
     raw = root[:, None] * vectors.flip(1)[:, :d]
     size, directions = torch.linalg.eigh(raw.T @ (rho[:, None] * raw))
-    used = learned_directions(size)  # what is never visited has no share in them
+    used = learned_directions(size)  # without directions that have no variance under rho
     white: Tensor = raw @ (directions[:, used] * size[used].rsqrt()) @ directions[:, used].T
     return white
 
 
 def grouped(B: TableBackward, model: TransitionModel, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
-    """(n, d) the features in d groups, each of what is nearest in steps to one of d states: one in its own group."""
+    """(n, d) normalised indicators of d groups of features: the states nearest, in steps, to each of d states."""
     group = torch.full((model.states,), -1)
     edge = torch.linspace(0, model.states - 1, d // len(by_action)).long()
     group[edge] = torch.arange(len(edge))
@@ -317,7 +317,7 @@ def grouped(B: TableBackward, model: TransitionModel, by_action: list[Tensor], r
 
 
 def far_states(states: KnownRows, model: TransitionModel, K: int) -> Tensor:
-    """(K,) known states, each as far as can be from those before it: in steps among categories, else in distance."""
+    """(K,) known states by farthest-point sampling: by number of steps for categories, else by distance."""
     M = model.states
     if K >= M:
         return torch.arange(M)
@@ -333,7 +333,7 @@ def far_states(states: KnownRows, model: TransitionModel, K: int) -> Tensor:
 
 
 def steps_from(model: TransitionModel, starts: Tensor) -> Tensor:
-    """(M,) how many steps each state is away from some (m,), at least; what cannot be reached is M away."""
+    """(M,) the smallest number of steps from any of ``starts`` (m,) to each state; M if it cannot be reached."""
     steps = torch.full((model.states,), model.states)
     edge, reached = starts, 0
     while len(edge):
@@ -344,13 +344,13 @@ def steps_from(model: TransitionModel, starts: Tensor) -> Tensor:
 
 
 def farthest(model: TransitionModel, landmarks: Tensor) -> int:
-    """How many steps the farthest state that can be reached from a landmark is away from all of them."""
+    """The largest number of steps from the nearest landmark, over all states that can be reached from one."""
     steps = steps_from(model, landmarks)
     return int(steps[steps < model.states].max())
 
 
 def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
-    """(M, K) what landmarks' policies are for: one at the landmark; among numbers a hill as wide as they lie apart."""
+    """(M, K) the reward of each landmark's policy: one at the landmark; for numbers, a Gaussian around it."""
     M = len(states)
     if states.categorical:
         return torch.zeros(M, len(chosen)).index_put_((chosen, torch.arange(len(chosen))), torch.ones(()))
@@ -360,12 +360,12 @@ def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
         if len(chosen) > 1
         else torch.ones(())
     )
-    hills: Tensor = torch.exp(-torch.cdist(points, points[chosen]).square() / (2 * (apart / 2) ** 2)).float()
-    return hills
+    gaussians: Tensor = torch.exp(-torch.cdist(points, points[chosen]).square() / (2 * (apart / 2) ** 2)).float()
+    return gaussians
 
 
 def staying_policy(model: TransitionModel) -> Tensor:
-    """(M, A) the action that most likely changes nothing; what is equally likely shares."""
+    """(M, A) the policy that most likely stays in the same state; equally good actions are equally likely."""
     here = torch.arange(model.states)[:, None, None]
     same = (model.share * (model.following == here)).sum(2) + model.seen.double()  # (M, A)
     best = (same >= same.amax(1, keepdim=True) - 1e-9).double()
@@ -374,10 +374,10 @@ def staying_policy(model: TransitionModel) -> Tensor:
 
 @torch.no_grad()
 def goal_policies(model: TransitionModel, paid: Tensor, gamma: float, least: int = 40) -> Tensor:
-    """(K, M, A) the best policies for rewards (M, 1 or A, K), by value iteration; best actions are equally likely.
+    """(K, M, A) optimal policies for rewards ``paid`` (M, 1 or A, K), by value iteration; ties are equally likely.
 
-    So every shortest way to a landmark is taken, and more states lie on the way to one. It ends when no action has
-    changed for some sweeps, and values have reached all states that they can reach.
+    All shortest paths to a landmark are taken, so more states lie on one. Iteration stops once the best actions are the
+    same in three checks, ``least`` sweeps apart.
     """
     M, A, n = model.following.shape
     following, share = model.following.view(M * A, n), (gamma * model.share).to(paid).view(M * A, n)
@@ -404,7 +404,7 @@ def goal_policies(model: TransitionModel, paid: Tensor, gamma: float, least: int
 
 @torch.no_grad()
 def successor_features(model: TransitionModel, pi: Tensor, paid: Tensor, gamma: float) -> Tensor:
-    """(M, d) V with V = B + gamma P_pi V, for the policy pi (M, A) and B (M, d) of what it does."""
+    """(M, d) V with V = B + gamma P_pi V, for a policy pi (M, A) and its B, ``paid`` (M, d)."""
     following, share = model.under(pi)  # (M, A n)
     share = (gamma * share).to(paid)
     here = torch.arange(model.states)[:, None]
@@ -415,13 +415,13 @@ def successor_features(model: TransitionModel, pi: Tensor, paid: Tensor, gamma: 
     def backup(rows: Tensor) -> Tensor:
         return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
 
-    # states whose successors are all known come next: where each step leads nearer to the landmark, all get their turn
+    # back-substitution: next are states whose successors are all known, as on the paths to a landmark
     while True:
         rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
         if len(rows) == 0:
             break
         V[rows], known[rows] = backup(rows), True
-    rows = torch.nonzero(~known).squeeze(1)  # the others lead back to each other
+    rows = torch.nonzero(~known).squeeze(1)  # states on cycles, or leading to them
     if 0 < len(rows) <= DENSE:
         place = torch.full_like(known, -1, dtype=torch.int64).index_copy_(0, rows, torch.arange(len(rows)))
         among = torch.where(known[following[rows]], 0.0, share[rows])

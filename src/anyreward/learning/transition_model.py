@@ -1,4 +1,4 @@
-"""Transition probabilities estimated from data, among listed states: what landmark tables are computed from."""
+"""Estimates of transition probabilities among listed states, from which landmark tables are computed."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from anyreward.model.basis import far_points
 from anyreward.model.landmarks import KnownRows
 
 POINTS = 2_500
-"""Points that stand for states of numbers, at most."""
+"""Largest number of points that represent continuous states."""
 ROWS_PER_POINT = 20
-"""Transitions that each point needs."""
+"""Smallest number of transitions for each point."""
 CANDIDATES, KMEANS = 25_000, 5
-"""Rows that points are chosen from, and steps of k-means that spread them evenly."""
+"""Largest number of rows that points are chosen from, and the number of k-means steps."""
 NEIGHBOURS = 8
-"""Nearest transitions that tell where an action leads from a point."""
+"""Number of nearest transitions from which the effect of an action at a point is estimated."""
 NOISY = 0.5
-"""Share of a typical change by which two neighbouring transitions may differ, in the median, to be compared."""
+"""Largest median difference of neighbouring transitions, relative to a typical change, for effects to be compared."""
 UNLIKE = 0.5
-"""Share of a typical change by which the effects of an action must differ for two points to count as separated."""
+"""Difference of an action's effects, relative to a typical change, above which two points count as separated."""
 ALIKE, EXAMPLES = 8, 20_000
-"""Points that one is interpolated among, and rows of the data that say on which side of a wall a state is."""
+"""Number of points to interpolate between, and of rows of the data that determine the side of a wall of a state."""
 MODEL_ROWS = 200_000
-"""Transitions that are searched for neighbours, at most."""
+"""Largest number of transitions that are searched for neighbours."""
 
 
 @dataclass(frozen=True)
 class TransitionModel:
-    """P(s' | s, a) as it was seen, among known states."""
+    """An estimate of P(s' | s, a) among M known states, with n outcomes for each pair."""
 
     following: Tensor
-    """(M, A, n)"""
+    """(M, A, n) the next states"""
     share: Tensor
-    """(M, A, n) float; what is missing to one ends there"""
+    """(M, A, n) float, their probabilities; the rest to one is the probability of termination"""
     seen: Tensor
-    """(M, A)"""
+    """(M, A) whether there are data for the pair"""
 
     @property
     def states(self) -> int:
-        """How many states are known: M."""
+        """M, the number of known states."""
         return len(self.following)
 
     def under(self, pi: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,9 +52,9 @@ class TransitionModel:
 
 
 def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[TransitionModel, Tensor]:
-    """P(s' | s, a) by counting.
+    """Estimate P(s' | s, a) by counting; also returns the features of the states.
 
-    Where an action led to a state that no transition begins in, nothing is known of what follows: it counts as staying.
+    A transition to a state in which no transition starts counts as staying in place.
     """
     rows, first = distinct_rows(data.observations, states)
     states.know(rows)
@@ -64,14 +64,14 @@ def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Tra
     after = torch.where(known > 0, after, before)
     pair = before * A + data.actions
     times = torch.bincount(pair, minlength=M * A).double()
-    goes_on = ~data.terminated
-    model = _merged(pair[goes_on], after[goes_on], 1 / times[pair[goes_on]], (times > 0).view(M, A))
+    continues = ~data.terminated
+    model = _merged(pair[continues], after[continues], 1 / times[pair[continues]], (times > 0).view(M, A))
     features = data.features[first][_order(states, data.observations[first])]
     return model, features
 
 
 def distinct_rows(rows: Tensor, states: KnownRows) -> tuple[Tensor, Tensor]:
-    """The distinct ones of categorical rows (n, packed), and where each is first found, (m,)."""
+    """The distinct rows among categorical rows (n, packed), and the index of the first of each, (m,)."""
     codes, index = torch.unique(states._code(rows), return_inverse=True)
     first = torch.full((len(codes),), len(rows)).scatter_reduce_(0, index, torch.arange(len(rows)), "amin")
     return rows[first], first
@@ -82,10 +82,10 @@ def _order(states: KnownRows, rows: Tensor) -> Tensor:
 
 
 def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple[TransitionModel, Tensor]:
-    """P(s' | s, a) among well-spread points: what changed in the nearest transitions with that action, from there on.
+    """Estimate P(s' | s, a) among well-spread points, from the changes s' - s in the nearest transitions with action a.
 
-    Changes carry over from neighbours better than ends do: no transition begins exactly at a point. States are near
-    each other if both their numbers and what actions change there are alike, so that walls hold (`behaviours`).
+    Changes are used instead of next states, because no transition starts exactly at a point. The distance of states
+    includes the difference of actions' effects (`behaviours`), so that states on two sides of a wall are not near.
     """
     n = len(data.actions)
     if n > MODEL_ROWS:
@@ -97,8 +97,8 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
     x, most = x / scale, min(POINTS, max(1, n // ROWS_PER_POINT))
     change = (data.next_observations.double() - data.observations.double()) / scale
     _, radius = far_points(_some(x), min(most, len(x)))
-    does = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
-    described = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the way to the next point
+    effects = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
+    described = torch.cat([x, radius * effects.flatten(1)], 1)  # a typical change counts like the distance of points
     points, _ = spread_points(described, most)
     centres = points[:, : x.shape[1]]
     _tell_apart(states, points, x, described, scale, radius)
@@ -108,16 +108,16 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
     for action in range(A):
         rows = torch.nonzero(data.actions == action).squeeze(1)
         k = min(NEIGHBOURS, len(rows))
-        if k == 0:  # never taken: leads nowhere
+        if k == 0:  # never taken
             seen.append(torch.zeros(M, dtype=torch.bool))
             continue
         index = rows[_nearest(described[rows], points, k)]  # (M, k)
         ends = (centres[:, None] + change[index]).flatten(0, 1) * scale
         corners, parts = states.locate(ends.float())
-        goes_on = (~data.terminated[index]).flatten().double() / k
+        continues = (~data.terminated[index]).flatten().double() / k
         pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
         after.append(corners.flatten())
-        shares.append((parts.double() * goes_on[:, None]).flatten())
+        shares.append((parts.double() * continues[:, None]).flatten())
         near = x[rows][_nearest(x[rows], centres, 1)[:, 0]]
         seen.append((near - centres).norm(dim=1) <= 2 * radius)
     model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
@@ -125,9 +125,9 @@ def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple
 
 
 def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
-    """(n, A, p) what each action changes around each row of x (n, p), by the nearest two other rows that took it.
+    """(n, A, p) the effect of each action near each row of x (n, p): the mean over the nearest two other rows with it.
 
-    In units of a typical change. All zero where outcomes are so random that two rows tell nothing.
+    In units of a typical change. All zero if outcomes are too random to be estimated from two rows.
     """
     size = change.square().sum(1).mean().sqrt().clamp(min=1e-12)
     means, noise = torch.zeros(len(x), actions, x.shape[1], dtype=torch.float64), torch.zeros(())
@@ -145,18 +145,18 @@ def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor
 
 
 def _last(mask: Tensor) -> Tensor:
-    """(n, k) true in the last column alone."""
+    """(n, k) true in the last column only."""
     return torch.arange(mask.shape[1]).expand_as(mask) == mask.shape[1] - 1
 
 
 def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
-    """(n, k) which of rows (m, p) are nearest to each of wanted (n, p)."""
+    """(n, k) the indices of the rows (m, p) that are nearest to each of ``wanted`` (n, p)."""
     index: Tensor = torch.from_numpy(KDTree(rows.numpy()).query(wanted.numpy(), k, workers=-1)[1])
     return index.view(len(wanted), k)
 
 
 def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, described: Tensor, scale: Tensor, radius: float) -> None:
-    """Make known the points (M, p + A p) of places (n, p + A p), whose numbers are x (n, p), with what is alike."""
+    """Set the known points (M, p + A p) of states, which points are alike, and the points of some rows of x (n, p)."""
     M, p = len(points), x.shape[1]
     states.know((points[:, :p] * scale).float(), scale)
     around = _nearest(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
@@ -172,13 +172,13 @@ def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, described: Tensor,
 
 
 def _some(x: Tensor) -> Tensor:
-    """At most CANDIDATES different rows of x (n, p)."""
+    """At most CANDIDATES distinct rows of x (n, p)."""
     some: Tensor = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
     return some
 
 
 def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
-    """(m, p) points that cover x (n, p) evenly, all different, and how far apart they are: k-means from far points."""
+    """(m, p) distinct points that cover x (n, p) evenly, by k-means, and the distance of its initial points."""
     x = _some(x)
     points, radius = far_points(x, min(most, len(x)))
     for _ in range(KMEANS):
@@ -190,15 +190,15 @@ def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
 
 
 def _merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> TransitionModel:
-    """The model of outcomes: pairs s A + a, the states they lead to, and their shares (n,); equal ones are added up."""
+    """The model of n outcomes: pairs s A + a, next states and shares, (n,) each; equal outcomes are summed."""
     M, A = seen.shape
     outcome, index = torch.unique(pair * M + after, return_inverse=True)
     total = torch.zeros(len(outcome), dtype=torch.float64).index_add_(0, index, share.double())
     pair, after = outcome // M, outcome % M
-    each = torch.bincount(pair, minlength=M * A)  # outcomes of every pair
+    each = torch.bincount(pair, minlength=M * A)  # outcomes per pair
     n = max(int(each.max()), 1)
-    number = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # of an outcome among those of its pair
-    following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # what is not used points to itself
+    number = torch.arange(len(pair)) - (each.cumsum(0) - each)[pair]  # index of an outcome in its pair
+    following = torch.arange(M).repeat_interleave(A)[:, None].repeat(1, n)  # unused: the state itself
     shares = torch.zeros(M * A, n, dtype=torch.float64)
     following[pair, number], shares[pair, number] = after, total
     return TransitionModel(following.view(M, A, n), shares.view(M, A, n), seen)

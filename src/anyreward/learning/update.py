@@ -1,6 +1,6 @@
 """One gradient step on F and B: Algorithm 1, lines 15 to 22.
 
-`update` is the step as a newcomer should read it. `learning.fast.compiled` computes the same, faster.
+`update` is the readable version. `learning.fast.compiled` computes the same, faster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Updates = Callable[[Batch, Sequence[float], float, float], Report]
 """(minibatches, learning rates, temperature, orthonormality) -> report of the last update."""
 
 TARGET_ROWS = 640
-"""Rows that the target networks see at once: large matrix products that still fit in a processor's cache."""
+"""Number of rows in one pass of the target networks: large matrix products that still fit in a processor's cache."""
 
 
 class Learner:
@@ -46,10 +46,10 @@ class Learner:
             self.B_target = B
         self.bias_target = None if bias is None else self.networks.targets[2]
         self.BB: Tensor | None = None
-        """(d, d) E[B B^T] of all data, where B is given"""
+        """(d, d) E[B B^T] of all data, if B is fixed"""
 
     def gradient_norms(self) -> Metrics:
-        """Of the last update."""
+        """The gradient norms of the last update."""
         parts = {"F": self.F, "B": self.B}
         found = {f"{name}_gradient_norm": [p.grad for p in network.parameters()] for name, network in parts.items()}
         return {
@@ -60,7 +60,7 @@ class Learner:
 
 
 class Targets(NamedTuple):
-    """The target networks' part of the Bellman loss, stacked as the batch is; constant until the targets move."""
+    """The target networks' part of the Bellman loss, stacked like the batch; constant until the next target update."""
 
     F_next: Tensor
     """(b, d) discount_i sum_a pi_z(a | s_{i+1}) F-(s_{i+1}, a, z_i)"""
@@ -70,14 +70,14 @@ class Targets(NamedTuple):
     """(b, len(second)) discount_i m-bar-(s_{i+1}, z_i, g'_j), where there is a bias"""
 
     def each(self) -> list[Targets]:
-        """Those of the minibatches of a stack."""
+        """The targets of each minibatch of a stack."""
         biases = [None] * len(self.B) if self.bias is None else self.bias.unbind()
         return [Targets(*fields) for fields in zip(self.F_next.unbind(), self.B.unbind(), biases, strict=True)]
 
 
 @torch.inference_mode()
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
-    """Line 18: F- and B- of a stack of minibatches at once, in larger matrix products."""
+    """Line 18: F- and B- for a stack of minibatches at once, in larger matrix products."""
     n, b = batch.actions.shape
     images = batch.next_x.dtype == torch.uint8
     k, step = batch.second.shape[1], 1 if images else max(1, TARGET_ROWS // b)
@@ -102,7 +102,7 @@ def update(
     """Lines 19 to 22: one step of Adam on fb_loss + lambda orthonormality_loss.
 
     The losses are quadratic in F and B, so their gradients dF, dB with respect to the outputs of the networks have a
-    closed form; autograd carries them through the networks. ``tau`` is the temperature, for the report.
+    closed form; autograd propagates them through the networks. ``tau`` is the temperature, for the report.
     """
     F = forward_taken(learner.F, batch.x, batch.shown_z, batch.actions, batch.counts)  # (b, d) F(s_i, a_i, z_i)
     B = learner.B(batch.g)  # (m, d) B of the features of both minibatches
@@ -131,7 +131,7 @@ def update(
 def _step_with_bias(
     F: Tensor, B: Tensor, m_bar: Tensor, batch: Batch, targets: Targets, orthonormality: float, weight: Tensor | None
 ) -> None:
-    """Set the gradients where F . B + m-bar takes the place of F . B."""
+    """Set the gradients for F . B + m-bar in place of F . B."""
     assert targets.bias is not None
     k = len(batch.second)
     with torch.no_grad():
@@ -141,14 +141,14 @@ def _step_with_bias(
         )
         dm = bias_gradient(m_bar, doffset, batch.here, weight)
     outputs = [(F, dF), (B, dB), (m_bar, dm)]
-    known = [(value, gradient) for value, gradient in outputs if value.requires_grad]  # a given B has no gradient
+    known = [(value, gradient) for value, gradient in outputs if value.requires_grad]  # a fixed B has none
     torch.autograd.backward([value for value, _ in known], [gradient for _, gradient in known])
 
 
 def updates(
     learner: Learner, group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float
 ) -> Report:
-    """The updates of a group of minibatches between two moves of the target networks; reports the last one."""
+    """The gradient updates of a group of minibatches between two target updates; reports the last one."""
     targets = bellman_targets(learner, group, temperature)
     for batch, target, rate in zip(group.each(), targets.each(), learning_rates, strict=True):
         last = update(learner, batch, target, orthonormality, rate, temperature)
@@ -156,14 +156,14 @@ def updates(
 
 
 def forward_taken(F: nn.Module, x: Tensor, z: Tensor, actions: Tensor, counts: Tensor) -> Tensor:
-    """(b, d) F(s_i, a_i, z_i) of the actions taken; other networks than ours compute all actions."""
+    """(b, d) F(s_i, a_i, z_i) for the actions taken; networks other than `Forward` compute all actions."""
     if isinstance(F, Forward):
         return F.taken(x, z, actions, counts.tolist() if counts.numel() else [])
     return every_taken(F(x, z), actions)
 
 
 def bias_gradient(m_bar: Tensor, doffset: Tensor | None, here: Tensor, weight: Tensor | None) -> Tensor:
-    """(b, m) the gradient of fb_loss with respect to m-bar of all rows of features, of which the last k are others'."""
+    """(b, m) the gradient of fb_loss with respect to m-bar; the last k columns are the second minibatch's features."""
     assert doffset is not None
     b, k = doffset.shape
     gradient = torch.zeros_like(m_bar)
@@ -214,7 +214,7 @@ def losses(
 
 @torch.inference_mode()
 def diagnostics(learner: Learner, F: Tensor, B: Tensor, batch: Batch, temperature: float) -> Metrics:
-    """What helps to debug a run (docs/metrics.md), of F (b, d) for the actions taken and B (m, d)."""
+    """Metrics for debugging a run (docs/metrics.md), from F (b, d) for the actions taken and B (m, d)."""
     d, B_second = F.shape[1], B[len(B) - len(batch.second) :]
     BB = B_second.T @ (batch.second[:, None] * B_second)  # (d, d) E[B B^T]
     off = BB - torch.diag(BB.diagonal())

@@ -21,16 +21,16 @@ from anyreward.errors import UserError
 Array = np.ndarray[Any, Any]
 
 MOST_CHARACTERS = 1_000
-"""The longest text accepted."""
+"""Largest number of characters in an expression."""
 
 DEEPEST = 40
-"""The most levels of nesting; the terms of a chain such as a + b - c stand on one level."""
+"""Largest number of nested levels; the terms of a chain such as a + b - c are on one level."""
 
 LARGEST_EXPONENT = 100
 """The largest absolute value of the right side of **."""
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
-"""The names that need no feature; a feature of the same name comes first."""
+"""Named constants; a feature of the same name takes precedence."""
 
 _ONE_ARGUMENT = ("abs", "sqrt", "exp", "log", "log1p", "sin", "cos", "tan", "tanh", "sign", "floor", "ceil", "round")
 
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, float]] = {
     "clip": (np.clip, 3, 3),
     "where": (lambda condition, a, b: np.where(condition != 0, a, b), 3, 3),
 }
-"""The functions by name, each with the fewest and the most arguments it takes."""
+"""The functions by name, each with its smallest and largest number of arguments."""
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: np.add,
@@ -71,8 +71,8 @@ _ACCEPTED = (
     f"functions {', '.join(FUNCTIONS)}."
 )
 
-# Only words for messages: what is accepted is decided by _check and _OPERATORS. Of the rest (a lambda, a list, a set, a
-# dict) the name of the class will do.
+# Descriptions for error messages; _check and _OPERATORS decide what is accepted. Other nodes (a lambda, a list, a set,
+# a dict) are described by the name of their class.
 _REFUSED: dict[type[ast.AST], str] = {
     **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
     **dict.fromkeys((ast.BitAnd, ast.BitOr, ast.Invert), "& | ~ : write and, or, not"),
@@ -94,7 +94,7 @@ _REFUSED: dict[type[ast.AST], str] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A reward as text, checked. Made by `parse`; a function of named columns of features."""
+    """A checked reward expression, made by `parse`: a function of named columns of features."""
 
     text: str
     tree: ast.expr = field(compare=False, repr=False)
@@ -103,7 +103,7 @@ class Expression:
     def names(self) -> frozenset[str]:
         """The names used, without the functions called; pi and e are among them where they are used.
 
-        Python reads a name in its normal form (Unicode NFKC), and so it is given here.
+        Names are in Unicode normal form NFKC, as Python's parser gives them.
         """
         return frozenset(node.id for node in _names(self.tree))
 
@@ -125,17 +125,17 @@ class Expression:
             given = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
             raise UserError(f"A reward expression takes columns of features, all of one shape (n,); got {given}.")
         with np.errstate(all="ignore"):
-            return np.array(np.broadcast_to(_value(self.text, self.tree, arrays), shape))  # a copy: never a column
+            return np.array(np.broadcast_to(_value(self.text, self.tree, arrays), shape))  # a copy, not a column itself
 
     def __str__(self) -> str:
         return self.text
 
 
 def parse(text: str) -> Expression:
-    """The expression that a text stands for; a UserError points at whatever is not accepted."""
+    """Parse and check an expression; a UserError points at the first part that is not accepted."""
     if not isinstance(text, str):
         raise UserError(f"A reward expression is text such as '(x > 0.6) * exp(-y)', got {type(text).__name__}.")
-    text = re.sub("\r\n?", "\n", text.strip())  # the line ends as Python's parser counts them
+    text = re.sub("\r\n?", "\n", text.strip())  # line ends as in Python's parser
     if not text:
         raise UserError(f"The reward expression is empty. Write one such as '(x > 0.6) * exp(-y)'. {_ACCEPTED}")
     if len(text) > MOST_CHARACTERS:
@@ -147,7 +147,7 @@ def parse(text: str) -> Expression:
         raise _error(text, unreadable.start(), f"the character {unreadable[0]!a}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are of strings, refused below, and of numbers such as 1or x
+            warnings.simplefilter("ignore")  # about strings, refused below, and numbers such as 1or x
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise _syntax_error(text, error) from None
@@ -159,7 +159,7 @@ def parse(text: str) -> Expression:
 
 
 def _check(text: str, node: ast.expr, depth: int) -> None:
-    """Raise a UserError unless the node, and all below it, is on the list of what is accepted."""
+    """Raise a UserError unless a node and all its descendants are accepted."""
     if depth > DEEPEST:
         raise _error(text, _start(text, node), f"nesting deeper than {DEEPEST} levels")
     match node:
@@ -180,7 +180,7 @@ def _check(text: str, node: ast.expr, depth: int) -> None:
             if number > sys.float_info.max:
                 raise _error(text, _start(text, node), "a number too large for floating point")
         case ast.Name():
-            pass  # known only when the features are: see check_names
+            pass  # checked by check_names, once the features are known
         case ast.Attribute(value=first) | ast.Subscript(value=first) | ast.IfExp(body=first):
             raise _error(text, _after(text, first), _words(node))
         case _:
@@ -190,8 +190,8 @@ def _check(text: str, node: ast.expr, depth: int) -> None:
 def _check_call(text: str, node: ast.Call, depth: int) -> None:
     at = _start(text, node)
     if not isinstance(node.func, ast.Name):
-        _check(text, node.func, depth + 1)  # what is called may itself be what is wrong, as in x.sum()
-        raise _error(text, at, "a call of what is not a function: write * for a product")
+        _check(text, node.func, depth + 1)  # the error may be in the called expression, as in x.sum()
+        raise _error(text, at, "a call of something that is not a function: write * for a product")
     name = node.func.id
     if name not in FUNCTIONS:
         raise _error(text, at, f"the function '{name}' is not known{_guess(name, FUNCTIONS)}")
@@ -213,7 +213,7 @@ def _check_exponent(text: str, node: ast.expr, exponent: Array) -> None:
 
 
 def _value(text: str, node: ast.expr, columns: Mapping[str, Array]) -> Array:
-    """The value of a checked node: a float64 array of the columns' shape, or of none if it is constant."""
+    """The value of a checked node: a float64 array of the columns' shape, or of shape () if it is constant."""
     value = functools.partial(_value, text, columns=columns)
     result: Any
     match node:
@@ -245,7 +245,7 @@ def _value(text: str, node: ast.expr, columns: Mapping[str, Array]) -> Array:
 
 
 def _parts(node: ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare) -> tuple[list[Any], list[ast.expr]]:
-    """The operators and the operands of a node; a + b - c is one node here, so that a long sum is not a deep one."""
+    """The operators and operands of a node; a + b - c counts as one node, so that long sums are not nested deeply."""
     match node:
         case ast.UnaryOp():
             return [node.op], [node.operand]
@@ -262,14 +262,14 @@ def _parts(node: ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare) -> tuple[li
 
 
 def _names(tree: ast.expr) -> list[ast.Name]:
-    """The names in their order in the text, without those of functions called."""
+    """The names in the order of the text, without called functions."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
     return sorted(names, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _normal(name: str) -> str:
-    """A name as Python's parser gives it, so that a feature called by a micro sign is found."""
+    """A name in Unicode normal form NFKC, as Python's parser gives it."""
     return unicodedata.normalize("NFKC", name)
 
 
@@ -280,7 +280,7 @@ def _guess(name: str, accepted: Collection[str]) -> str:
 
 
 def _words(node: ast.AST) -> str:
-    """What a node that is not accepted is, in plain words."""
+    """A description of a node that is not accepted."""
     if isinstance(node, ast.Attribute):
         return f"attribute access (.{node.attr})" + f": write {node.attr} alone" * (node.attr in FUNCTIONS | CONSTANTS)
     if isinstance(node, ast.Constant):
@@ -294,13 +294,13 @@ def _start(text: str, node: ast.expr | ast.keyword) -> int:
 
 
 def _after(text: str, node: ast.expr) -> int:
-    """Where the next word or sign starts, after a node and the brackets that close behind it."""
+    """The position of the next token after a node and its closing brackets."""
     rest = text[_offset(text, node.end_lineno or 1, node.end_col_offset or 0) :]
     return len(text) - len(rest.lstrip(" \t\f\n\\)"))
 
 
 def _offset(text: str, line: int, column: int) -> int:
-    """The place in the text of a line, from 1, and a column, from 0, which Python counts in bytes."""
+    """The position in the text of a line (from 1) and a column (from 0, in bytes, as Python counts)."""
     lines = text.split("\n")
     return sum(len(before) + 1 for before in lines[: line - 1]) + len(
         lines[line - 1].encode()[:column].decode(errors="ignore")
@@ -312,14 +312,14 @@ def _syntax_error(text: str, error: SyntaxError) -> UserError:
     line = min(error.lineno or 1, len(lines))
     before = lines[line - 1][: error.offset - 1 if error.offset else None]  # none or 0: the text ended too early
     several = "; write an expression of several lines in brackets" if len(lines) > 1 else ""
-    return _error(text, _offset(text, line, len(before.encode())), f"what Python cannot read ({error.msg}){several}")
+    return _error(text, _offset(text, line, len(before.encode())), f"a syntax error ({error.msg}){several}")
 
 
 def _error(text: str, at: int, what: str, accepted: str = _ACCEPTED) -> UserError:
-    """What is not accepted, with a caret below its place in its line, and what is."""
+    """The error for what is not accepted, with a caret below its position, and a list of what is accepted."""
     start = text.rfind("\n", 0, at) + 1
     line, column = text[start:].split("\n")[0], at - start
-    cut = max(column - 60, 0)  # a line that wraps would leave the caret under nothing
+    cut = max(column - 60, 0)  # a shorter line does not wrap, so that the caret stays below its position
     shown = "".join(c if c.isprintable() else " " for c in line[cut : column + 40])
     caret = " " * (column - cut) + "^"
     return UserError(f"Not accepted in a reward expression: {what}.\n    {shown}\n    {caret}\n{accepted}")

@@ -1,4 +1,4 @@
-"""Rewards that are kept in files: samples and demonstrations."""
+"""Rewards from files: samples and demonstrations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_samples(path: Path, names: Sequence[str], distribution: Literal["traini
                 f"{path} holds something that is not a number, or lines of unequal length: {error}"
             ) from None
         if table.ndim != 2 or table.shape[1] != len(header):
-            raise UserError(f"{path} has no samples with as many numbers as it has names ({', '.join(header)}).")
+            raise UserError(f"{path} has no samples with one number for each column ({', '.join(header)}).")
         expected = list(names) if sorted(header[:-1]) == sorted(names) else numbered
         return samples(table[:, [header.index(name) for name in expected]], table[:, -1], distribution)
     data = _read_npz(path, ("features", "rewards"))
@@ -50,7 +50,7 @@ def read_samples(path: Path, names: Sequence[str], distribution: Literal["traini
 
 
 def read_demonstration(path: Path) -> Reward:
-    """A demonstration from an .npz file with ``observations`` (n, ...) and perhaps ``actions`` (n,)."""
+    """A demonstration from an .npz file with ``observations`` (n, ...) and optional ``actions`` (n,)."""
     data = _read_npz(path, ("observations",))
     return demonstration(data["observations"], data.get("actions"))
 

@@ -1,4 +1,4 @@
-"""From a reward to the task vector z_R = E_rho[r B], eq. (zR), and what becomes of it as rewards are seen."""
+"""The task vector z_R = E_rho[r B] of a reward, eq. (zR), and its update as rewards are observed."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Inferred:
-    """What asking found out about a reward."""
+    """The z_R of a reward, and statistics of its estimate."""
 
     z: Tensor
     """(d,) z_R, in float64"""
     statistics: RewardStatistics | None = None
-    """of the samples it came from, where it came from nothing else"""
+    """of the samples, if z_R was estimated from one set of samples only"""
     samples: int = 0
     effective_samples: float = 0.0
     error: float = 0.0
     """standard error of z_R, as a length"""
     seen: int = 0
     of: int = 0
-    """directions of B that the samples tell apart, of how many"""
+    """``seen`` of all ``of`` directions of B are determined by the samples"""
     explained: float | None = None
     """R^2 of those samples on the span of B"""
     values: Array | None = None
-    """(n,) the reward at the rows of the sample of rho, where it is made of functions alone"""
+    """(n,) the reward at the rows of the sample of rho, if it consists of functions only"""
     waiting: bool = False
-    """whether it is to be estimated from samples that are still to come"""
+    """whether it is given by samples and there are none yet"""
 
     @property
     def relative_error(self) -> float:
@@ -49,10 +49,10 @@ class Inferred:
 
 
 def infer(reward: Reward, knowledge: Knowledge, quiet: bool = False) -> Inferred:
-    """z_R = E_rho[r B], in float64: the weighted sum of what each term contributes."""
+    """z_R = E_rho[r B], in float64: the weighted sum of the z of each term."""
     parts = [(weight, term.part(knowledge, quiet)) for weight, term in reward.terms]
     z = torch.zeros(knowledge.dim, dtype=torch.float64)
-    size = 0.0  # where the sum cancels but for rounding, nothing is left
+    size = 0.0  # a sum that cancels up to rounding is set to zero
     for weight, part in parts:
         z, size = z + weight * part.z, size + abs(weight) * float(part.z.norm())
     if not torch.isfinite(z).all():
@@ -81,32 +81,32 @@ def infer(reward: Reward, knowledge: Knowledge, quiet: bool = False) -> Inferred
 
 
 def warn_if_constant(found: Inferred, may_end: bool) -> None:
-    """Warn where all policies are equally good; a constant reward may prefer one where episodes end by themselves."""
-    said = ""
+    """Warn if all policies are equally good: a zero reward, or a constant one if episodes do not terminate."""
+    text = ""
     if not found.z.any() and not found.waiting:
-        said = "zero wherever it was seen" if found.samples else "zero wherever the agent has been"
+        text = "zero in all samples" if found.samples else "zero everywhere in the training data"
     elif found.values is not None and not may_end and np.ptp(found.values) <= 1e-12 * np.abs(found.values).max():
-        said = f"{found.values[0]:g} everywhere, and no episode was seen to end by itself"
-    if said:
-        warnings.warn(f"This reward is {said}: every policy is equally good.", stacklevel=3)
+        text = f"{found.values[0]:g} everywhere, and no episode was seen to terminate"
+    if text:
+        warnings.warn(f"This reward is {text}: every policy is equally good.", stacklevel=3)
 
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of a reward while rewards are seen.
+    """The estimate of a reward while rewards are observed.
 
-    Samples that were asked about count like those that follow. Any other reward is a prior: what is seen corrects it
-    where it differs from the reward linear in B that has its z.
+    Samples that the answer started from count like those observed later. Any other reward is a prior: observed rewards
+    correct it where they differ from the reward linear in B that has its z.
     """
 
     found: Inferred
     prior: Tensor
-    """(d,) z_R before anything was seen"""
+    """(d,) z_R before any observation"""
     seen: RewardStatistics
-    """of the rewards seen since, minus the prior's"""
+    """of the observed rewards minus the prior's"""
 
     def after(self, rows: Tensor, rewards: Array, knowledge: Knowledge) -> Belief:
-        """The belief after rewards (n,) were seen at packed features (n, packed)."""
+        """The belief after rewards (n,) were observed at packed features (n, packed)."""
         if len(rewards) == 0:
             return self
         expected = knowledge.B(rows) @ knowledge.linear_reward(self.prior)
@@ -127,7 +127,7 @@ class Belief:
 
 
 def belief(found: Inferred) -> Belief:
-    """What is believed once a reward was asked for."""
+    """The initial belief of an answer."""
     if found.statistics is not None:
         return Belief(found, torch.zeros_like(found.z), found.statistics)
     return Belief(found, found.z, no_statistics(len(found.z)))

@@ -1,7 +1,4 @@
-"""Transitions kept with an agent: value iteration on them refines an answer.
-
-This is planning, so no answer does it unless asked to.
-"""
+"""Kept transitions of an agent, on which answers are refined by value iteration, only on request: it is planning."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from anyreward.learning.replay import Replay, Transitions
 from anyreward.model.model import Model
 
 MOST_TRANSITIONS = 20_000
-"""Transitions among which distinct ones are kept."""
+"""Largest number of transitions of which the distinct ones are kept."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class KeptTransitions:
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(S, packed) all states, and which of them each transition leads from and to, (n,) each."""
+        """All states (S, packed), and the indices (n,) of the states where each transition starts and ends."""
         both = torch.cat([self.rows.observations, self.rows.next_observations])
         states, index = torch.unique(both, dim=0, return_inverse=True)
         before, after = index.view(2, -1)
@@ -37,12 +34,12 @@ class KeptTransitions:
 
     @property
     def states(self) -> Tensor:
-        """(S, packed) the observations that transitions lead from or to."""
+        """(S, packed) the observations in which transitions start or end."""
         return self._ends[0]
 
     @cached_property
     def features(self) -> Tensor:
-        """(S, packed features) those of the states; zero where a state was seen as a next one alone, without them."""
+        """(S, packed features) the features of the states; zero if a next state's features were not recorded."""
         _, before, after = self._ends
         known = torch.zeros(len(self.states), self.rows.features.shape[1])
         if self.rows.next_features is not None:
@@ -55,7 +52,7 @@ class KeptTransitions:
         return {row.tobytes(): i for i, row in enumerate(self.states.numpy())}
 
     def at(self, packed: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
-        """(..., n, A) what is ``known`` (..., S, A) of the states, at observations (n, packed); elsewhere otherwise."""
+        """(..., n, A) the ``known`` values (..., S, A) at observations (n, packed); ``otherwise`` for other states."""
         index = torch.tensor([self._numbers.get(row.tobytes(), -1) for row in packed.numpy()])
         return torch.where(index[:, None] >= 0, known.index_select(-2, index.clamp(min=0)), otherwise.double())
 
@@ -65,9 +62,9 @@ class KeptTransitions:
         return torch.zeros(len(self.states), actions, dtype=torch.float64).index_put_(where, self.counts, True)
 
     def backup(self, Q: Tensor, rewards: Tensor, gamma: float) -> Tensor:
-        """Give r + gamma max_a Q(s', a): (..., S, A) of Q (..., S, A) and the rewards (..., n) of the transitions.
+        """(..., S, A) r + gamma max_a Q(s', a), for Q (..., S, A) and the rewards (..., n) of the transitions.
 
-        Outcomes of one state and action are averaged as often as they were seen; actions never seen keep their Q.
+        Outcomes of one state and action are averaged by their counts; actions never seen keep their Q.
         """
         _, before, after = self._ends
         following = Q.max(-1).values.index_select(-1, after)
@@ -77,7 +74,7 @@ class KeptTransitions:
         return torch.where(seen > 0, total / seen, Q)
 
     def refine(self, Q: Tensor, rewards: Tensor, gamma: float, steps: int) -> Tensor:
-        """Q (..., S, A) after some steps of value iteration on these transitions, in float64."""
+        """Q (..., S, A) after ``steps`` steps of value iteration on these transitions, in float64."""
         if not isinstance(steps, int) or steps < 0:
             raise UserError(f"refine is {steps!r}; accepted: a whole number of steps, from 0.")
         Q = Q.double()
@@ -87,7 +84,7 @@ class KeptTransitions:
 
 
 def kept_transitions(model: Model, replay: Replay, seed: int) -> KeptTransitions | None:
-    """Distinct transitions of the replay; None where observations are not categories, so that none is seen twice."""
+    """Distinct transitions of the replay buffer; None if observations are not categories."""
     if not model.observation_encoder.categorical:
         return None
     random = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What an agent knows: its model and a sample of the training distribution rho. Every reward is answered from this."""
+"""The data from which an agent answers rewards: its model and a sample of the training distribution rho."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from anyreward.rewards.regression import Whitening, whitening
 Array = np.ndarray[Any, Any]
 
 ROUNDING = 1e-6
-"""What is left of a z whose parts cancel, relative to them, is rounding of B in float32."""
+"""Relative size below which the z of a sum whose terms cancel is rounding error of B in float32."""
 SMALL_MEAN = 0.5
-"""A reward's mean that is smaller than this share of its standard deviation is left in it."""
+"""The mean of a reward is removed only if it is larger than this share of the standard deviation."""
 ROWS_AT_ONCE = 8_192
-"""Rows that go through B together."""
+"""Number of rows in one pass of B."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class FeatureSample:
     B: Tensor
     """(n, d) float64"""
     saved_covariance: Tensor | None = None
-    """(d, d) float64, if it is known already"""
+    """(d, d) float64, if it was saved"""
 
     @cached_property
     def covariance(self) -> Tensor:
@@ -97,14 +97,14 @@ def backward(model: Model, rows: Tensor) -> Tensor:
 
 
 class Task(NamedTuple):
-    """What a policy needs of z_R."""
+    """z_R, scaled and without the mean of the reward, as a policy needs it."""
 
     z: Tensor
-    """(d,) z_R at the length that F knows best, in the model's number type"""
+    """(d,) z_R at the length that F is evaluated at, in the model's dtype"""
     scale: float
-    """z_R = scale * z, but for the mean of the reward"""
+    """z_R = scale * z, up to the mean of the reward"""
     constant: float
-    """the value of the reward's mean, which was taken out of z where it changes no policy"""
+    """the value of the reward's mean, which was removed from z if it changes no policy"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Knowledge:
     kept: KeptTransitions | None = None
     """Distinct transitions of the training data, where observations are categories: answers are refined on them."""
     held_out: Transitions | None = None
-    """Transitions that training has not seen, which answers are judged by."""
+    """Transitions not used in training, for the evaluation of answers."""
     updates: int = 0
     """Gradient updates done."""
 
@@ -138,7 +138,7 @@ class Knowledge:
 
     @property
     def may_end(self) -> bool:
-        """Whether episodes were seen to end by themselves; unknown counts as yes."""
+        """Whether episodes were seen to terminate; True if that is not known."""
         rows = self.held_out or (self.kept.rows if self.kept else None)
         return rows is None or bool(rows.terminated.any())
 
@@ -147,11 +147,11 @@ class Knowledge:
         return backward(self.model, rows)
 
     def goal_z(self, goals: Tensor) -> Tensor:
-        """(n, d) z_R of goals (n, m, packed), each given by m rows of packed features: the one place that says so.
+        """(n, d) z_R of goals (n, m, packed), each given by m rows of packed features.
 
-        Among categories a goal is a reward of one in its rows, so z_R = sum of rho(g) B(g); the mean of B where none
-        of them was visited. Among numbers it is a unit of mass at a point, so z_R = B(g), as in the paper; or, where
-        goals have a size, a reward of one within the tolerance. For goal-oriented DQN z is the encoded goal.
+        For categories, a goal is a reward of one in its rows, so z_R = sum of rho(g) B(g); the mean of B if none of
+        them was visited. For numbers, it is a unit of mass at a point, so z_R = B(g), as in the paper; or, if goals
+        have a tolerance, a reward of one within it. For goal-oriented DQN, z is the encoded goal.
         """
         n, m, _ = goals.shape
         rows = goals.flatten(0, 1)
@@ -167,7 +167,7 @@ class Knowledge:
         return torch.where(share.any(2), (share @ B).squeeze(1), B.mean(1))
 
     def _region_z(self, goals: Tensor) -> Tensor:
-        """(m, d) E_rho[B; within the tolerance of a goal] for goals (m, packed); where nothing was seen, one row's."""
+        """(m, d) E_rho[B; within the tolerance of g] for goals g (m, packed); if empty, B(g) at the smallest weight."""
         sample = self.sample
         inside = torch.from_numpy(self.model.phi.reached(sample.rows.numpy(), goals.numpy())).double()  # (n, m)
         inside *= sample.weights[:, None]
@@ -175,9 +175,9 @@ class Knowledge:
         return torch.where(inside.any(0)[:, None], inside.T @ sample.B, alone)
 
     def scaled(self, z_R: Tensor) -> tuple[Tensor, Tensor]:
-        """The z (n, d) of z_R (n, d): without the mean of the reward, at the length that F knows best; scales (n,).
+        """The z (n, d) of z_R (n, d), without the mean of the reward and at the length for F, and the scales (n,).
 
-        Where no episode ends, a constant reward changes no policy, and would hide the rest.
+        If no episode terminates, a constant reward changes no policy, but would dominate z.
         """
         if self.method.goals_only:
             return z_R.to(self.model.dtype), torch.ones(len(z_R), dtype=torch.float64)
@@ -190,20 +190,20 @@ class Knowledge:
         return z.to(self.model.dtype), scale
 
     def task(self, z_R: Tensor) -> Task:
-        """What a policy needs of z_R (d,)."""
+        """The task of z_R (d,)."""
         z, scale = self.scaled(z_R[None])
         constant = 0.0 if self.method.goals_only else float(self.mean_reward(z_R)) / (1 - self.settings.gamma)
         return Task(z[0], float(scale[0]), constant)
 
     def mean_reward(self, z_R: Tensor) -> Tensor:
-        """(...) the mean under rho of the rewards with these z_R (..., d), where a constant changes no policy, else 0.
+        """(...) the mean under rho of the rewards with these z_R (..., d), if a constant changes no policy, else 0.
 
-        That is where no episode ends by itself, and F . z is all of Q. A mean that is small beside the standard
+        This holds if no episode terminates and F . z is all of Q. A mean that is small relative to the standard
         deviation counts as 0.
         """
         if self.may_end or self.settings.first_step or self.settings.bias:
             return torch.zeros(z_R.shape[:-1], dtype=z_R.dtype)
-        w = z_R @ self.sample.white.into.T @ self.sample.white.into  # (..., d) the reward is B . w, as far as B goes
+        w = z_R @ self.sample.white.into.T @ self.sample.white.into  # (..., d) the reward is B . w, on the span of B
         mean = w @ self.sample.mean_B
         spread = ((z_R * w).sum(-1) - mean.square()).clamp(min=0).sqrt()
         return torch.where(mean.abs() > SMALL_MEAN * spread, mean, 0.0)

@@ -1,4 +1,4 @@
-"""A small reward model for when there are few samples: it learns r from features, and is averaged over rho."""
+"""A small neural network as a reward model, for few samples of the reward."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = np.ndarray[Any, Any]
 
 HIDDEN, LAYERS = 64, 2
 UPDATES, PATIENCE = 2_000, 300
-"""Gradient updates at most, and after how many without a better fit of the rewards held out it stops."""
+"""Largest number of gradient updates, and the number without improvement on held-out rewards before stopping."""
 
 
 class RewardModel:
-    """A multilayer perceptron of standardised features: ``predict(features)`` gives rewards, as scikit-learn's do."""
+    """A multilayer perceptron on standardised features, with ``predict(features)`` as in scikit-learn."""
 
     def __init__(self, net: torch.nn.Module, shift: Tensor, size: Tensor, mean: float, spread: float) -> None:
         self._net, self._shift, self._size, self._mean, self._spread = net, shift, size, mean, spread
@@ -36,7 +36,7 @@ class RewardModel:
 
 
 def fit_mlp(features: Any, rewards: Any, seed: int = 0) -> RewardModel:
-    """A model of rewards (n,) at features (n, k), from any distribution; a fifth of them decides when to stop."""
+    """Fit a model to rewards (n,) at features (n, k) from any distribution, with early stopping on a fifth of them."""
     phi, r = sample_arrays(features, rewards)
     if len(r) < 5:
         raise UserError(f"fit_mlp() got {len(r)} samples; it needs at least 5.")

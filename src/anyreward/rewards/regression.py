@@ -1,4 +1,4 @@
-"""z_R from rewards that were seen: as a mean under rho, or by regression on B under any other distribution."""
+"""Estimates of z_R from reward samples: a mean under rho, or a regression on B under any other distribution."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from anyreward.model.rank import learned_directions
 
 WELL_SPREAD = 1e-3
-"""Samples see a direction of B if its variance among them is at least this share of that under rho."""
+"""Samples determine a direction of B if its variance in them is at least this share of its variance under rho."""
 ENOUGH = 10
-"""Samples for each direction of B from which on none needs a ridge, and a mean under rho will do."""
+"""Samples for each direction of B from which on no ridge is needed, and a mean under rho is precise enough."""
 RIDGES = torch.logspace(-8, 3, 45, dtype=torch.float64)
 """Ridges that cross-validation chooses from, relative to the variance of B under rho."""
 
 
 @dataclass(frozen=True)
 class RewardStatistics:
-    """What rewards seen at features say of z_R, as sums: more can be added while acting."""
+    """Sums over reward samples from which z_R is estimated; the sums of further samples can be added."""
 
     samples: int
     BB: Tensor
@@ -36,23 +36,23 @@ class RewardStatistics:
     """sum of |r B|"""
 
     def plus(self, other: RewardStatistics) -> RewardStatistics:
-        """The statistics of both together."""
+        """The statistics of both sets of samples."""
         return RewardStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def effective(self) -> float:
-        """How many samples carry the estimate: as many equal |r B| would have the same spread."""
+        """The effective number of samples: the number of equal |r B| with the same spread."""
         total = float(self.spread.sum())
         return self.size**2 / total if total > 0 else 0.0
 
 
 def no_statistics(dim: int) -> RewardStatistics:
-    """Those of no samples."""
+    """The statistics of no samples."""
     return statistics(torch.zeros(0, dim, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
 
 
 def statistics(B: Tensor, r: Tensor) -> RewardStatistics:
-    """Of rewards r (n,) seen where B is (n, d), in float64."""
+    """The statistics of rewards r (n,) observed at B (n, d), in float64."""
     rB = r[:, None] * B
     return RewardStatistics(
         len(r), B.T @ B, rB.sum(0), rB.square().sum(0), float(r.square().sum()), float(rB.norm(dim=1).sum())
@@ -60,19 +60,19 @@ def statistics(B: Tensor, r: Tensor) -> RewardStatistics:
 
 
 class Estimate(NamedTuple):
-    """z_R as seen rewards have it."""
+    """An estimate of z_R from samples."""
 
     z: Tensor
     """(d,)"""
     error: float
     """standard error, as a length in the space of z"""
     seen: int
-    """directions of B that the samples tell apart"""
+    """the number of directions of B that the samples determine"""
     of: int
-    """directions of B that there are"""
+    """the number of all directions of B"""
     ridge: float = 0.0
     explained: float = 0.0
-    """R^2 of the rewards seen on the span of B: what is left is noise, or beyond B"""
+    """R^2 of the rewards on the span of B; the rest is noise or outside the span"""
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Whitening:
 
 
 def whitening(covariance: Tensor) -> Whitening:
-    """Of Cov_rho B (d, d)."""
+    """The whitening of B with covariance Cov_rho B (d, d)."""
     variances = covariance.diagonal()
-    if torch.equal(covariance, torch.diag(variances)):  # as B of many categories has it: no need to look for axes
+    if torch.equal(covariance, torch.diag(variances)):  # diagonal, as for many categories
         values, order = variances.sort()
         vectors = torch.eye(len(values), dtype=values.dtype)[:, order]
     else:
@@ -111,8 +111,8 @@ def mean_z(m: RewardStatistics, white: Whitening) -> Estimate:
 def regression_z(m: RewardStatistics, white: Whitening) -> Estimate:
     """Cov_rho B (Cov_test B)^-1 E_test[r B] (Proposition "linearz"), from samples of any distribution.
 
-    Where the samples leave directions of B unseen, or are few, a ridge on E_rho[r^2] keeps the answer sensible; its
-    size is chosen by generalised cross-validation.
+    If the samples do not determine all directions of B, or are few, a ridge penalty on E_rho[r^2] is added; its size is
+    chosen by generalised cross-validation.
     """
     n, k = m.samples, len(white.into)
     if n == 0 or k == 0:
@@ -128,7 +128,7 @@ def regression_z(m: RewardStatistics, white: Whitening) -> Estimate:
     freedom = float((s * shrunk).sum())
     noise = left * n / max(n - freedom, 1.0)
     out = white.back @ V  # (d, k)
-    # with a ridge, that of the Bayesian whose prior it is: what was not seen is uncertain, not known to be zero
+    # with a ridge, the posterior standard deviation for the corresponding prior: unseen directions are uncertain
     error = (noise / n * shrunk * out.square().sum(0)).sum().sqrt()
     return Estimate(out @ (b * shrunk), float(error), seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
 
@@ -138,16 +138,16 @@ def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:
     shrunk = 1 / (s + RIDGES[:, None])  # (ridges, k)
     left = (rr - (2 * b.square() * shrunk - s * (b * shrunk).square()).sum(1)).clamp(min=0.0)
     freedom = (s * shrunk).sum(1)
-    score = left / (1 - freedom / (n + 1)).square()  # n + 1: a fit through all points is never perfect
+    score = left / (1 - freedom / (n + 1)).square()  # n + 1 avoids a division by zero if the fit is exact
     return float(RIDGES[score.argmin()])
 
 
 def warn_if_blind(estimate: Estimate, count: int) -> None:
-    """Say so where samples cannot tell all of B apart."""
+    """Warn if the samples do not determine all directions of B."""
     if count and estimate.seen < estimate.of:
         warnings.warn(
-            f"These {count:,} samples tell {estimate.seen} of the {estimate.of} directions of B apart (the covariance "
-            f"of B among them is ill-conditioned); a ridge of {estimate.ridge:.2g} takes the reward as zero along the "
-            "others. More samples, from other states, would help.",
+            f"These {count:,} samples determine only {estimate.seen} of the {estimate.of} directions of B (their "
+            f"covariance of B is ill-conditioned); a ridge of {estimate.ridge:.2g} sets the reward to zero along the "
+            "others. Give more samples, from other states.",
             stacklevel=4,
         )

@@ -18,40 +18,40 @@ Array = np.ndarray[Any, Any]
 
 
 class Part(NamedTuple):
-    """What a term contributes to z_R."""
+    """The contribution of a term to z_R."""
 
     z: Tensor
     """(d,) float64"""
     values: Array | None = None
-    """(n,) the term at the rows of the sample of rho, where it is a function of the features"""
+    """(n,) the term at the rows of the sample of rho, if it is a function of the features"""
     estimate: Estimate | None = None
-    """where z was estimated from samples of the reward"""
+    """if z was estimated from samples of the reward"""
     statistics: RewardStatistics | None = None
     """of those samples"""
 
 
 class Term(ABC):
-    """One kind of reward: it knows its z and its values. A new kind is one class with these two methods."""
+    """One kind of reward. A new kind is a subclass with the methods `part` and `values`."""
 
     has_values: ClassVar[bool] = True
-    """Whether the term has values of its own; else it stands for the reward linear in B that has its z."""
+    """Whether the term has values of its own; else it represents the reward linear in B that has its z."""
     is_goal: ClassVar[bool] = False
-    """Whether goal-oriented DQN, which knows single goals alone, has an answer to it."""
+    """Whether goal-oriented DQN, which supports single goals only, can answer it."""
 
     @abstractmethod
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
-        """E_rho[r B]; warns where the answer will be poor, unless ``quiet``."""
+        """E_rho[r B]; warns if the answer will be poor, unless ``quiet``."""
 
     @abstractmethod
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
         """(n,) the reward of packed features (n, packed)."""
 
     def atoms(self, knowledge: Knowledge) -> Tensor | None:
-        """(m, packed) where the term is a unit of mass, shared among m points, instead of a function; usually None."""
+        """(m, packed) the points of a term that is a unit of mass shared among m points; None if it is a function."""
         return None
 
     def settled(self, knowledge: Knowledge) -> Term:
-        """The same term with everything estimated that has to be; usually the term itself."""
+        """The same term after estimation: samples and demonstrations become a z, other terms stay the same."""
         return self
 
     def check_agent(self, fingerprint: str) -> None:
@@ -60,11 +60,11 @@ class Term(ABC):
 
     @property
     def goal(self) -> tuple[float, ...] | None:
-        """The features of the goal that the term stands for, to be drawn in pictures; None for any other term."""
+        """The features of a goal, for drawing; None for other terms."""
         return None
 
     def goal_rows(self, knowledge: Knowledge) -> Tensor | None:
-        """(m, packed) the packed features of that goal."""
+        """(m, packed) the packed features of a goal; None for other terms."""
         return None
 
     @property
@@ -86,7 +86,7 @@ class Reward:
 
     @property
     def is_goal(self) -> bool:
-        """Whether this is a single goal with a positive weight, which changes no policy."""
+        """Whether this is a single goal with a positive weight; the size of the weight changes no policy."""
         return len(self.terms) == 1 and self.terms[0][0] > 0 and self.terms[0][1].is_goal
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
@@ -97,7 +97,7 @@ class Reward:
         return total
 
     def settled(self, knowledge: Knowledge) -> Reward:
-        """The same reward, with samples and demonstrations replaced by the z that they have."""
+        """The same reward, with samples and demonstrations replaced by their z."""
         return Reward(tuple((weight, term.settled(knowledge)) for weight, term in self.terms))
 
     def split_atoms(self, knowledge: Knowledge) -> tuple[Reward, list[tuple[float, Tensor]]]:
@@ -113,7 +113,7 @@ class Reward:
         return Reward(tuple(functions)), masses
 
     def goals(self, sign: int) -> list[tuple[float, ...]]:
-        """The features of the goals whose weight has this sign, for pictures."""
+        """The features of the goals whose weight has this sign, for drawing."""
         return [term.goal for weight, term in self.terms if term.goal is not None and weight * sign > 0]
 
     def __add__(self, other: Reward) -> Reward:

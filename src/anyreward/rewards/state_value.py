@@ -1,6 +1,6 @@
-"""The part of Q beside F . z_R: V-bar of a bias (Theorem "main2"), and r where successor measures count from t = 1.
+"""The part of Q besides F . z_R: V-bar of a bias (Theorem "main2"), and r if successor measures count from t = 1.
 
-It is the same for all actions, so policies do not need it: only values do.
+It is the same for all actions, so only values need it, not policies.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
 
 MOST_ROWS = 1_000
-"""Features that the expectation over rho takes, at most: m-bar is computed for every pair with an observation."""
+"""Largest number of features in the expectation over rho: m-bar is computed for every pair with an observation."""
 PAIRS_AT_ONCE = 100_000
 
 
 def state_value(reward: Reward, knowledge: Knowledge, z: Tensor, packed: Tensor, features: Tensor | None) -> Tensor:
-    """(n,) r(phi(s)), where successor measures count from t = 1, plus E_rho[m-bar(s, z, g) r(g)] of a bias.
+    """(n,) r(phi(s)), if successor measures count from t = 1, plus E_rho[m-bar(s, z, g) r(g)] of a bias.
 
     Args:
         reward: the reward.
         knowledge: F, B and m-bar, with a sample of rho.
         z: (d,) of the policy, as F sees it.
         packed: (n, packed) observations.
-        features: (n, packed features) theirs, which only the first part needs.
+        features: (n, packed features) of the observations, needed only for t = 1.
     """
     model, sample = knowledge.model, knowledge.sample
     reward = reward.settled(knowledge)
@@ -33,7 +33,7 @@ def state_value(reward: Reward, knowledge: Knowledge, z: Tensor, packed: Tensor,
     total = torch.zeros(len(packed), dtype=torch.float64)
     if knowledge.settings.first_step == 1:
         if features is None:
-            raise UserError("Values from t = 1 on need the reward of the state itself: give its features too.")
+            raise UserError("Values from t = 1 on need the reward of the state itself: give its features.")
         total += torch.from_numpy(function.values(knowledge, features))
     if model.bias is None:
         return total

@@ -1,7 +1,4 @@
-"""The kinds of reward, each with its z and its values, and the functions that make them.
-
-A new kind is one class here (or anywhere): a `Term` with `part` and `values`.
-"""
+"""The kinds of reward, and the functions that make them. A new kind is a `Term` with `part` and `values`."""
 
 from __future__ import annotations
 
@@ -36,11 +33,11 @@ from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack, take
 Array = np.ndarray[Any, Any]
 
 ROWS_AT_ONCE = 2**16
-"""Rows of features that a function is given at a time."""
+"""Number of rows of features in one call of a reward function."""
 SAMPLES_AT_ONCE = 8_192
-"""Samples that go through B together."""
+"""Number of samples in one pass of B."""
 FEW = 0.05
-"""Share of samples that may lie outside the training data before there is a warning."""
+"""Share of samples outside the training data above which there is a warning."""
 TASK_FORMAT = 1
 """Version of the file that holds a z."""
 
@@ -71,7 +68,7 @@ class Goal(Term):
         return torch.from_numpy(phi.packed(given, self))
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
-        """z_R of the goal; raises or warns where training never was."""
+        """z_R of the goal; raises or warns if training never visited it."""
         rows, sample = self.goal_rows(knowledge), knowledge.sample
         if knowledge.categorical:
             if not sample.frequency(rows).any():
@@ -80,26 +77,26 @@ class Goal(Term):
                     "wall? Elsewhere: explore more, or add data that visits it."
                 )
         elif not quiet and _outside(rows, sample.rows).any():
-            warnings.warn(f"{self} lies outside what training visited: do not rely on this answer.", stacklevel=4)
+            warnings.warn(f"{self} lies outside the training data: do not rely on this answer.", stacklevel=4)
         return Part(knowledge.goal_z(rows[None])[0])
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
-        """One where the goal is reached; raises for a point, which no row ever equals."""
+        """One where the goal is reached; raises for a point among continuous features, which no row equals."""
         here = knowledge.model.phi.reached(rows.numpy(), self.goal_rows(knowledge).numpy()).sum(1)
         if len(rows) and knowledge.model.goals_are_points and not np.any(here):
             raise UserError(
-                f"{self} is a single point among numbers, where no reward is ever seen. To fine-tune or to count, "
-                "give it a size: anyreward.reward('hypot(x - 0.2, y - 0.5) < 0.05')."
+                f"{self} is a single point among continuous features, so no state has its reward. For fine-tuning or "
+                "evaluation, give it a size: anyreward.reward('hypot(x - 0.2, y - 0.5) < 0.05')."
             )
         return np.asarray(here, dtype=np.float64)
 
     def atoms(self, knowledge: Knowledge) -> Tensor | None:
-        """The goal itself, where it is a point among numbers."""
+        """The goal itself, if it is a point among continuous features."""
         return self.goal_rows(knowledge) if knowledge.model.goals_are_points else None
 
     @property
     def goal(self) -> tuple[float, ...] | None:
-        """Its features, where it was given by them."""
+        """Its features, if it was given by them."""
         return self.at or None
 
     def __str__(self) -> str:
@@ -110,7 +107,7 @@ class Goal(Term):
 class Function(Term):
     """A reward that is a vectorised function of the readable features, (n, k) to (n,), or an expression.
 
-    With ``of_action`` it is one of the features without the action, (n, k), and the action, (n,).
+    With ``of_action`` it is a function of the features without the action, (n, k), and of the action, (n,).
     """
 
     of: Callable[..., Any]
@@ -175,11 +172,11 @@ def columns(features: Array, names: Sequence[str]) -> dict[str, Array]:
 
 @dataclass(frozen=True, eq=False)
 class TaskVector(Term):
-    """z_R itself, which means something to one agent only."""
+    """z_R itself, which is valid for one agent only."""
 
     z: tuple[float, ...]
     agent: str | None
-    """The fingerprint of its agent; None if that is not known."""
+    """The fingerprint of its agent; None if it is not known."""
     name: str = "z"
     has_values = False
     is_goal = True
@@ -191,7 +188,7 @@ class TaskVector(Term):
         return Part(torch.tensor(self.z, dtype=torch.float64))
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
-        """Those of the reward linear in B that has this z."""
+        """The values of the reward linear in B that has this z."""
         w = knowledge.linear_reward(self.part(knowledge).z)
         return np.asarray((knowledge.B(rows) @ w).numpy())
 
@@ -217,7 +214,7 @@ class Samples(Term):
     has_values = False
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
-        """An average under rho, or a regression on B where samples are few or of another distribution."""
+        """A mean under rho, or a regression on B if samples are few or from another distribution."""
         rows, white = sample_rows(self.features, knowledge), knowledge.sample.white
         seen = sample_statistics(rows, self.rewards, knowledge)
         averaged = self.distribution == "training" and seen.samples >= ENOUGH * len(white.into)
@@ -232,21 +229,21 @@ class Samples(Term):
         return _vector(self, knowledge)
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
-        """Those of the reward linear in B that has this z."""
+        """The values of the reward linear in B that has this z."""
         return self.settled(knowledge).values(knowledge, rows)
 
     def __str__(self) -> str:
-        where = "" if self.distribution == "training" else " of another distribution"
+        where = "" if self.distribution == "training" else " from another distribution"
         return f"{len(self.rewards):,} samples{where}"
 
 
 @dataclass(frozen=True, eq=False)
 class Demonstration(Term):
-    """To be where a trajectory of observations was; with actions, where B sees those."""
+    """A reward for following a trajectory of observations, and of actions if B sees actions."""
 
     observations: Any
     actions: Array | None
-    """as the environment counts them"""
+    """as numbered by the environment"""
     has_values = False
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
@@ -261,7 +258,7 @@ class Demonstration(Term):
         return _vector(self, knowledge)
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
-        """Those of the reward linear in B that has this z."""
+        """The values of the reward linear in B that has this z."""
         return self.settled(knowledge).values(knowledge, rows)
 
     def rows(self, knowledge: Knowledge) -> Tensor:
@@ -273,7 +270,7 @@ class Demonstration(Term):
                 observations = stack(space, observations)
             except (ValueError, TypeError, KeyError) as error:
                 raise UserError(
-                    f"A demonstration holds observations of {space}; {observations[0]!r} is none."
+                    f"A demonstration holds observations of {space}; {observations[0]!r} is not one."
                 ) from error
         if is_single(space, observations):
             raise UserError(
@@ -292,12 +289,12 @@ class Demonstration(Term):
         return torch.from_numpy(finite_rows(phi.of(observations, packed, actions), "The demonstration"))
 
     def _checked_actions(self, n: int, actions: int, start: int) -> Array:
-        """The actions from zero, one for each of n observations but perhaps the last."""
+        """The actions counted from zero, one for each of n observations, with or without the last."""
         given = self.actions
         if given is None or len(given) not in (n, n - 1):
             raise UserError(
-                f"This agent's B sees actions, so a demonstration needs them: one for each of its {n} observations but "
-                f"perhaps the last, got {'none' if given is None else len(given)}."
+                f"This agent's B sees actions, so a demonstration needs them: one for each of its {n} observations, "
+                f"with or without the last; got {'none' if given is None else len(given)}."
             )
         counted = np.asarray(given, dtype=np.int64) - start
         if ((counted < 0) | (counted >= actions)).any():
@@ -313,14 +310,14 @@ def _vector(term: Term, knowledge: Knowledge) -> TaskVector:
 
 
 def sample_rows(features: Array, knowledge: Knowledge) -> Tensor:
-    """Packed features (n, packed) of samples at readable or packed ones (n, k)."""
+    """Packed features (n, packed) of samples, from readable or packed ones (n, k)."""
     if len(features) == 0:
         return torch.zeros(0, knowledge.model.feature_encoder.packed)
     return torch.from_numpy(knowledge.model.phi.packed(features, "A sample"))
 
 
 def sample_statistics(rows: Tensor, rewards: Array, knowledge: Knowledge) -> RewardStatistics:
-    """The statistics of rewards (n,) seen at packed features (n, packed), in pieces that fit in memory."""
+    """The statistics of rewards (n,) at packed features (n, packed), in pieces that fit in memory."""
     total, r = no_statistics(knowledge.dim), torch.from_numpy(rewards)
     for i in range(0, len(rows), SAMPLES_AT_ONCE):
         piece = slice(i, i + SAMPLES_AT_ONCE)
@@ -354,11 +351,11 @@ class Predicts(Protocol):
 
 
 def goal(*at: Any, state: Any = None) -> Reward:
-    """Reward one for being at a goal, zero elsewhere.
+    """A reward of one at a goal, zero elsewhere.
 
     ``goal(2, 8)`` or ``goal((2, 8))``: the readable features of the goal (in a maze its x, from the left, and y, from
-    the top); ``goal(37)``: the state's number, where observations are Discrete; ``goal(state=observation)``: where the
-    features are those of an observation. Where B sees actions, a goal that names none is reached with any.
+    the top); ``goal(37)``: the number of the state, if observations are Discrete; ``goal(state=observation)``: the
+    features of an observation. If B sees actions, a goal without an action is reached with any action.
     """
     if state is not None:
         if at:
@@ -374,7 +371,7 @@ def goal(*at: Any, state: Any = None) -> Reward:
 
 
 def goals(at: Any, weights: Any = None) -> Reward:
-    """Several goals at once: an array (n, k) of features, with weights (n,) that are one unless given."""
+    """A reward for several goals: an array (n, k) of features, with weights (n,), by default one."""
     rows = _finite(at, "goals()")
     if rows.ndim == 1:
         rows = rows[:, None]  # numbers of states
@@ -408,17 +405,17 @@ def reward(of: Callable[..., Any] | Predicts | str, name: str | None = None) -> 
 def _takes_two(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in positional and p.default is p.empty for p in parameters) == 2
 
 
 def samples(features: Any = (), rewards: Any = (), distribution: Literal["training", "other"] = "training") -> Reward:
-    """Rewards (n,) seen at features (n, k); noisy ones are welcome.
+    """A reward given by samples: rewards (n,), possibly noisy, at features (n, k).
 
-    From the ``"training"`` distribution they are averaged (or, if few, fitted); from any ``"other"`` one they are
-    fitted by regression on B. With none yet, they can come while acting: `Policy.observe`.
+    Samples from the ``"training"`` distribution are averaged (or, if few, fitted); those from any ``"other"`` one are
+    fitted by regression on B. Samples can also be added while acting: `Policy.observe`.
     """
     if distribution not in ("training", "other"):
         raise UserError(f"distribution is {distribution!r}; accepted: 'training', 'other'.")
@@ -426,7 +423,7 @@ def samples(features: Any = (), rewards: Any = (), distribution: Literal["traini
 
 
 def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
-    """Features (n, k) and rewards (n,) that belong together, checked."""
+    """Check and return features (n, k) and their rewards (n,)."""
     r = np.atleast_1d(_finite(rewards, "The rewards of samples"))
     phi = _finite(features, "The features of samples")
     if phi.ndim < 2:  # one number each, or one sample
@@ -437,9 +434,9 @@ def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
 
 
 def demonstration(observations: Any, actions: Any = None) -> Reward:
-    """To do as a trajectory of observations does: z is the average of B along it.
+    """A reward for following a trajectory of observations: z is the average of B along it.
 
-    Where B sees actions they are needed too, one for each observation but perhaps the last.
+    If B sees actions, they are needed too: one for each observation, with or without the last.
     """
     if not isinstance(observations, dict | tuple) and (np.ndim(observations) == 0 or len(observations) == 0):
         raise UserError("demonstration() takes a trajectory of observations, got none.")
@@ -451,7 +448,7 @@ def demonstration(observations: Any, actions: Any = None) -> Reward:
 
 
 def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
-    """z_R itself: an array (d,) of an agent (by its fingerprint), or a file that `Policy.save` has written."""
+    """A reward given by z_R: an array (d,) of an agent (by its fingerprint), or a file written by `Policy.save`."""
     if isinstance(z, str | Path):
         data = read_task(Path(z))
         return Reward(((1.0, TaskVector(tuple(data["z_R"]), data["agent"], str(data["reward"]))),))
@@ -462,7 +459,7 @@ def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
 
 
 def check_task_path(path: str | Path) -> Path:
-    """Where a z may be written: to a .json file that is new, or holds a z already."""
+    """Check the path for saving a z: a .json file that is new, or holds a z already."""
     path = Path(path)
     if path.suffix != ".json":
         raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
@@ -472,7 +469,7 @@ def check_task_path(path: str | Path) -> Path:
 
 
 def read_task(path: Path) -> dict[str, Any]:
-    """The file of a z, checked."""
+    """Read and check the file of a z."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
         raise UserError(f"{path} is no saved z: it must be written by Policy.save (format {TASK_FORMAT}).")

@@ -1,1 +1,1 @@
-"""What the command line offers beside learning and asking: demo, bench, doctor, several seeds, shown answers."""
+"""Tools of the command line: demo, benchmarks, doctor, training with several seeds, and display of answers."""

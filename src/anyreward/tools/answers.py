@@ -1,4 +1,4 @@
-"""What `anyreward ask` and the demo show of an answer: a table of scores, pictures and films."""
+"""Display of answers for `anyreward ask` and the demo: a table of scores, pictures and films."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from anyreward.worlds.spaces import pack_seen, stack
 
 Array = np.ndarray[Any, Any]
 GRID = 81
-"""Points along each side at which values are drawn."""
+"""Number of points along each side at which values are drawn."""
 PATHS = 4
-"""Paths drawn into a continuous maze."""
+"""Number of paths drawn into a continuous maze."""
 LONGEST = 1_000
-"""Steps after which a rollout is cut, where the world itself has no limit."""
+"""Largest number of steps of a rollout."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Question:
     reward: Reward
     start: tuple[int, int]
     policy: Policy | None = None
-    """The answer, if it was asked for already."""
+    """The answer, if it was computed already."""
 
 
 def maze_of(agent: Agent) -> Maze | None:
@@ -74,7 +74,7 @@ def show_in_maze(agent: Agent, maze: Maze, questions: list[Question], figure: Pa
 
 
 def _panel(maze: Maze, env: MazeEnv, question: Question, policy: Policy, title: str) -> MazePanel:
-    """One answer as it is drawn."""
+    """The drawing of one answer."""
     start = question.start[1] * maze.width + question.start[0]
     episode = rollout(policy, env, max_steps=50, options={"cell": start})[0]
     heads = _landmark(policy, start)
@@ -94,7 +94,7 @@ def _panel(maze: Maze, env: MazeEnv, question: Question, policy: Policy, title: 
 
 
 def _landmark(policy: Policy, start: int) -> tuple[Array, float] | None:
-    """The (x, y) of the landmark that is best from a cell, and its lead; None where none explains the answer."""
+    """The (x, y) of the best landmark from a cell, and its lead; None if the answer does not come from landmarks."""
     if policy.model.landmarks is None or policy.corrections or policy.tuned is not None or policy.clueless:
         return None
     place, gap = policy.landmark(start)
@@ -102,7 +102,7 @@ def _landmark(policy: Policy, start: int) -> tuple[Array, float] | None:
 
 
 def _cells(policy: Policy, maze: Maze, reward: Reward, sign: int) -> list[tuple[int, int]]:
-    """The (x, y) of the goals of a reward whose weight has a sign."""
+    """The (x, y) of the goals of a reward whose weight has this sign."""
     rows = []
     for weight, term in reward.terms:
         goal = term.goal_rows(policy.knowledge)
@@ -114,7 +114,7 @@ def _cells(policy: Policy, maze: Maze, reward: Reward, sign: int) -> list[tuple[
 def show_played(
     agent: Agent, policy: Policy, reward: Reward, figure: Path | None, video: Path | None, seed: int = 0
 ) -> None:
-    """Draw a rollout, or the values of a square with some paths, to the paths given; prints where."""
+    """Write a picture or film of a rollout, or of values and paths in the continuous maze; prints the file names."""
     if figure is None and video is None:
         return
     if video is not None and video.suffix.lower() != ".gif":
@@ -164,7 +164,7 @@ def features_along(phi: FeatureMap, episode: Episode) -> Array:
 
 
 def record(agent: Agent, policy: Policy, reward: Reward, seed: int = 0) -> Film:
-    """One rendered episode; a world with goals of its own is shown the reward's, if it has one."""
+    """Render one episode; in a world with goals, the first goal of the reward is set."""
     assert agent.world_recipe is not None
     try:
         return _record(agent, policy, reward, seed, agent.world_recipe)
@@ -178,7 +178,7 @@ def _record(agent: Agent, policy: Policy, reward: Reward, seed: int, recipe: dic
     parts = env.observation_space.spaces if isinstance(env.observation_space, gym.spaces.Dict) else {}
     options = None
     if "desired_goal" in parts and len(goals):
-        options = {"goal": goals[0][: gym.spaces.flatdim(parts["desired_goal"])]}  # without an action behind it
+        options = {"goal": goals[0][: gym.spaces.flatdim(parts["desired_goal"])]}  # without the action
     images: list[Array] = []
     episode = rollout(
         policy,

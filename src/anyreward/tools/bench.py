@@ -1,4 +1,4 @@
-"""Speed on this machine, as ratios taken in one run: a shared machine slows down and speeds up by the second."""
+"""Benchmarks of speed. Ratios are measured in one run, because the speed of a shared machine varies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Figures = dict[str, Any]
 
 
 class Prepared(NamedTuple):
-    """What a training run starts from."""
+    """The objects of a new training run."""
 
     agent: Agent
     replay: Replay
@@ -49,14 +49,14 @@ class Prepared(NamedTuple):
     collector: Collector
 
     def quality(self, mdp: FiniteMDP) -> float:
-        """The paper's policy quality over all goals, of the model as it is now."""
+        """The paper's policy quality of the current model, over all goals."""
         model, s = self.agent.model, self.agent.settings
         knowledge = Knowledge(model, s, feature_sample(model, self.replay, s.feature_sample, s.seed))
         return float(score_goals(knowledge, mdp, temperature=1.0).ratio.mean())
 
 
 def prepared(world: World, s: Settings, run: RunSettings | None = None) -> Prepared:
-    """A training run of some settings before its first step; its stepper is the caller's to close."""
+    """Prepare a training run; the caller closes its stepper."""
     run = run or RunSettings()
     agent = untrained(world, s, run)
     image = agent.model.observation_encoder.image
@@ -66,7 +66,7 @@ def prepared(world: World, s: Settings, run: RunSettings | None = None) -> Prepa
 
 
 def peak_gflops(size: int = 1024) -> float:
-    """The best rate of a large matrix product, of a few."""
+    """The best rate of several large matrix products."""
     a, out = torch.randn(size, size), torch.empty(size, size)
     best = np.inf
     for _ in range(6):
@@ -88,13 +88,13 @@ def _spread(values: list[float]) -> Figures:
 
 
 def _ways(compiled: bool) -> dict[str, RunSettings]:
-    """Ways to run, by the ending of their names: plain and, if wanted, with compiled updates."""
+    """Run settings by suffix of their name: without compiled updates and, if requested, with them."""
     run = RunSettings(threads=torch.get_num_threads())
     return {"": run, **({", compiled": run.with_(compile=True)} if compiled else {})}
 
 
 def _cycles(world: World, s: Settings, run: RunSettings, offline: int = 0) -> tuple[Callable[[], Any], Prepared]:
-    """A training run to continue cycle by cycle, on transitions collected at once or as it goes."""
+    """A function that trains for one cycle, online or on ``offline`` transitions collected first, and its objects."""
     ready = prepared(world, s, run)
     if offline:
         ready.replay.add(ready.collector.collect(offline))
@@ -108,27 +108,27 @@ def _cycles(world: World, s: Settings, run: RunSettings, offline: int = 0) -> tu
 
 
 def bench_updates(world: World, s: Settings, cycles: int, compiled: bool) -> Figures:
-    """The time of an update against its matrix products at peak; the peak is measured next to each timed cycle."""
+    """The time of an update relative to its matrix products at the peak rate, which is measured before each cycle."""
     s = s.with_(updates=(cycles + 2) * s.updates_per_cycle)
     runs, computed = {}, 0.0
-    for way, run_settings in _ways(compiled).items():
-        runs[way], ready = _cycles(world, s, run_settings, offline=5_000)
+    for suffix, run_settings in _ways(compiled).items():
+        runs[suffix], ready = _cycles(world, s, run_settings, offline=5_000)
         with FlopCounterMode(display=False) as counter:
-            runs[way]()
-        computed = computed or counter.get_total_flops() / s.updates_per_cycle / 1e9  # it cannot see compiled ones
-        runs[way]()
+            runs[suffix]()
+        computed = computed or counter.get_total_flops() / s.updates_per_cycle / 1e9  # compiled updates are not counted
+        runs[suffix]()
     plain = update_flop(ready.agent.model.F, ready.agent.model.B, s) / 1e9
-    times: dict[str, list[float]] = {way: [] for way in runs}
+    times: dict[str, list[float]] = {suffix: [] for suffix in runs}
     peaks = []
     for _ in range(cycles):
         peaks.append(peak_gflops())
-        for way, run in runs.items():
-            times[way].append(_seconds(run) / s.updates_per_cycle * 1e3)
+        for suffix, run in runs.items():
+            times[suffix].append(_seconds(run) / s.updates_per_cycle * 1e3)
     figures: Figures = {}
-    for way, ms in times.items():
+    for suffix, ms in times.items():
         ratios = [t / (plain / peak * 1e3) for t, peak in zip(ms, peaks, strict=True)]
-        figures[f"update ms{way}"] = _spread(ms)
-        figures[f"update / its matrix products at peak{way}"] = _spread(ratios)
+        figures[f"update ms{suffix}"] = _spread(ms)
+        figures[f"update / its matrix products at peak{suffix}"] = _spread(ratios)
     started = time.perf_counter()
     ready.collector.collect(20_000)
     return figures | {
@@ -146,14 +146,14 @@ def bench_epoch(
     cycles: int = 25,
     **changes: Any,
 ) -> Figures:
-    """An epoch (25 cycles: 1,000 updates, 5,000 steps) against a plain implementation, cycle by cycle in turn."""
+    """The time of an epoch (25 cycles: 1,000 updates, 5,000 steps) relative to `Plain`, in alternating cycles."""
     runs: dict[str, Callable[[], Any]] = {"plain": Plain(seed=0, epochs=2).cycle}
     for name in presets:
         s = preset(name, **{"landmarks": 0, "dim": 100} | changes)
-        for way, run_settings in _ways(compiled).items():
-            runs[name + way], _ = _cycles(world, s, run_settings)
+        for suffix, run_settings in _ways(compiled).items():
+            runs[name + suffix], _ = _cycles(world, s, run_settings)
     for run in runs.values():
-        run()  # the first cycle warms up
+        run()  # warm-up
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(cycles):
         for name, run in runs.items():
@@ -167,7 +167,7 @@ def bench_epoch(
 
 
 def bench_quality(world: World, show: Show, compiled: bool, at_most: float = 21.0, **changes: Any) -> Figures:
-    """Training time until the mean quality over all goals is 0.9: `fast`, then `paper`, for so many times longer."""
+    """Training time to a mean quality of 0.9 over all goals: `fast`, then `paper`, at most ``at_most`` times that."""
     figures: Figures = {}
     limit = np.inf
     for name in ("fast", "paper"):
@@ -191,9 +191,9 @@ def bench_quality(world: World, show: Show, compiled: bool, at_most: float = 21.
 
 
 def bench_ask(states: int = 10_000, repeats: int = 20) -> Figures:
-    """A new reward and the value of so many states, with an agent that has asked before.
+    """The time of an answer to a new reward and its value in ``states`` states, after a warm-up.
 
-    The four rooms have 68 different states, so most of the 10,000 repeat; CartPole's are all different.
+    The four rooms have 68 distinct states, so most of the 10,000 repeat; those of CartPole are all distinct.
     """
     figures: Figures = {"states": states}
     rng = np.random.default_rng(0)
@@ -215,13 +215,13 @@ def bench_ask(states: int = 10_000, repeats: int = 20) -> Figures:
 
 
 def bench_memory(rows: int = 1_000_000) -> Figures:
-    """The most memory resident in a process of its own that trains with a full replay."""
+    """The peak resident memory of a separate process that trains with a full replay buffer."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_train_with_full_replay, (rows,))
 
 
 def _train_with_full_replay(rows: int) -> Figures:
-    import resource  # here, because Windows has none and must be able to run the rest
+    import resource  # here, because Windows does not have it
 
     world, s = open_world("four-rooms"), preset("fast", replay_size=rows, landmarks=0, dim=100)
     ready = prepared(world, s)
@@ -238,7 +238,7 @@ def _train_with_full_replay(rows: int) -> Figures:
 
 
 def _bench_drawing(like: Frames, repeats: int, frames: int = 300_000, batch: int = 128) -> Figures:
-    """128 states with their next states, out of 2 GB of frames."""
+    """The time to draw 128 states and their next states from 2 GB of frames."""
     large = Frames((like.stack, 1, like.size), frames)
     for piece in torch.split(large.images, 1_000):
         piece.copy_(like.images[: len(piece)])
@@ -250,7 +250,7 @@ def _bench_drawing(like: Frames, repeats: int, frames: int = 300_000, batch: int
 
 
 def bench_images(dim: int = 100, cycles: int = 6) -> Figures:
-    """Ms. Pacman: an update against the plain one, in turn; drawing a minibatch; collecting."""
+    """Ms. Pacman: the time of an update relative to the plain one, of drawing a minibatch, and of collecting."""
     world = open_world("ms-pacman")
     figures: Figures = {}
     runs: dict[str, Callable[[], Any]] = {}
@@ -303,7 +303,7 @@ def run_bench(
     cycles: int = 50,
     compiled: bool = True,
 ) -> Figures:
-    """Measure on the four rooms; run it on a quiet machine. With ``compiled``, compiled updates are timed too."""
+    """Run the benchmarks, on a machine without other load. With ``compiled``, compiled updates are timed too."""
     if "images" in parts:
         try:
             check_ale()
@@ -321,10 +321,10 @@ def run_bench(
         show("timing an epoch against the plain implementation ...")
         figures["epoch"] = bench_epoch(world, compiled)
     if "ask" in parts:
-        show("timing questions ...")
+        show("timing answers ...")
         figures["ask"] = bench_ask()
     if "memory" in parts:
-        show("measuring memory with a full replay ...")
+        show("measuring memory with a full replay buffer ...")
         figures["memory"] = bench_memory()
     if "quality" in parts:
         show(f"training until quality {QUALITY} ...")

@@ -15,9 +15,9 @@ UPDATES = 8_000
 
 
 def demo_questions() -> list[Question]:
-    """One goal; one goal with costs in the way, a door and the cell before it; the nearest of two goals.
+    """One goal; one goal with costs at a door and the cell before it; the nearest of two goals.
 
-    Passing the door costs less than the way around it, so the best policy of the second one pays.
+    Passing the door costs less than the detour, so the optimal policy of the second reward goes through it.
     """
     costly = goal(4, 2) + goal(5, 2)
     return [

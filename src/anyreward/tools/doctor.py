@@ -1,4 +1,4 @@
-"""Which optional parts work on this machine: each is used, the compiler and datasets only a little."""
+"""Check which optional parts work on this machine, by using them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from anyreward.worlds.ms_pacman import check_ale
 
 
 def check_parts() -> Iterator[tuple[str, bool, str]]:
-    """The name of each part, whether it works, and what was seen or what to do."""
+    """The name of each part, whether it works, and details or what to do."""
     for name, check in PARTS.items():
         try:
             yield name, True, check()
         except UserError as error:
             yield name, False, str(error)
-        except Exception as error:  # a part that is there but broken: whatever it raises is what the user must see
+        except Exception as error:  # installed but broken: show the user any error
             yield name, False, f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -46,7 +46,7 @@ def _compiler() -> str:
     command = build_command()
     if command is None:
         raise UserError(
-            "no C++ compiler: install g++ or clang++, or set CXX (training runs without, at half the speed)"
+            "no C++ compiler: install g++ or clang++, or set CXX (training works without one, at half the speed)"
         )
     smallest = [command[0], "-x", "c++", "-std=c++20", "-fsyntax-only", "-"]
     outcome = subprocess.run(smallest, input="#include <vector>\nint main() {}\n", capture_output=True, text=True)

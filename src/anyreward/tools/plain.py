@@ -1,8 +1,7 @@
-"""Algorithm 1 as one would first write it: the yardstick for speed, and the reference that the tests hold us to.
+"""A plain implementation of Algorithm 1: the baseline for speed, and the reference for the tests.
 
-Faithful to the paper (preset `paper`, four rooms) and plain: one environment stepped at a time, a NumPy replay of
-one-hot rows, one minibatch drawn an update, every network run on every row, autograd, PyTorch's own Adam over all
-parameters, targets computed in every update.
+It follows the paper (preset `paper`, four rooms): one environment, a NumPy replay buffer of one-hot rows, one minibatch
+per update, every network on every row, autograd, PyTorch's Adam over all parameters, targets in every update.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class PlainF(nn.Module):
         self.net = _mlp(states + D, actions * D)
 
     def forward(self, s: Tensor, z: Tensor) -> Tensor:
-        """One vector an action."""
+        """One vector for each action."""
         shown = z / torch.sqrt(1 + z.square().sum(1, keepdim=True) / z.shape[1])
         out: Tensor = self.net(torch.cat([s, shown], dim=1))
         return out.view(len(s), self.actions, -1)
@@ -92,7 +91,7 @@ def plain_update(
 
 
 def plain_move_targets(networks: Networks, retention: float) -> None:
-    """Line 23: the targets follow slowly."""
+    """Line 23: update the target networks."""
     with torch.no_grad():
         for network, target in ((networks.F, networks.F_target), (networks.B, networks.B_target)):
             for new, old in zip(network.parameters(), target.parameters(), strict=True):
@@ -100,7 +99,7 @@ def plain_move_targets(networks: Networks, retention: float) -> None:
 
 
 class PlainImageF(nn.Module):
-    """F(s, ., z) of images (b, 4, 84, 84) in bytes: (b, A, d)."""
+    """F(s, ., z): (b, A, d), for images (b, 4, 84, 84) in bytes."""
 
     def __init__(self, actions: int) -> None:
         super().__init__()
@@ -116,7 +115,7 @@ class PlainImageF(nn.Module):
         self.rest = PlainF(64 * 7 * 7, actions)
 
     def forward(self, s: Tensor, z: Tensor) -> Tensor:
-        """One vector an action."""
+        """One vector for each action."""
         out: Tensor = self.rest(self.conv(s.float() / 255), z)
         return out
 
@@ -149,7 +148,7 @@ def cauchy_z() -> Tensor:
 
 
 class PlainReplay:
-    """Rows of one-hot states."""
+    """A replay buffer of one-hot states."""
 
     def __init__(self, capacity: int, states: int) -> None:
         self.s = np.zeros((capacity, states), dtype=np.float32)
@@ -158,13 +157,13 @@ class PlainReplay:
         self.size = 0
 
     def add(self, s: Array, a: int, s1: Array) -> None:
-        """One transition."""
+        """Append one transition."""
         self.s[self.size], self.a[self.size], self.s1[self.size] = s, a, s1
         self.size += 1
 
 
 class Plain:
-    """A training run that goes on epoch by epoch."""
+    """A training run of one cycle at a time."""
 
     def __init__(self, seed: int, epochs: int) -> None:
         torch.manual_seed(seed)
@@ -195,7 +194,7 @@ class Plain:
         plain_move_targets(self.networks, RETENTION)
 
     def minibatch(self) -> Minibatch:
-        """Lines 15 to 17."""
+        """Lines 15 to 17: draw a minibatch and z."""
         i, j = (self.rng.integers(self.replay.size, size=B_SIZE) for _ in range(2))
         s, other = torch.from_numpy(self.replay.s[i]), torch.from_numpy(self.replay.s[j])
         z = cauchy_z()

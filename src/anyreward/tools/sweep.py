@@ -1,4 +1,4 @@
-"""Several seeds of one training at once: processes of one thread each finish sooner than one run after the other."""
+"""Training with several seeds in parallel processes, which is faster than one run after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train_seeds(
     Args:
         source: a world or a dataset, by name.
         settings: all settings but the seed.
-        run: how they are run; the threads are shared out.
+        run: how they are run; the threads are divided among the processes.
         folders: the run folder of each seed.
         overwrite: whether the folders may hold agents already.
         progress: whether to show progress.
@@ -40,7 +40,7 @@ def train_seeds(
     if held and not overwrite:
         raise UserError(f"These hold an agent already: {', '.join(held)}. Choose others, or allow overwriting them.")
     for folder in folders.values():
-        (folder / "metrics.jsonl").unlink(missing_ok=True)  # what is there from now on is of these runs
+        (folder / "metrics.jsonl").unlink(missing_ok=True)  # later lines are of these runs
     available = torch.get_num_threads()
     workers = min(len(folders), available)
     run = run.with_(threads=max(1, available // workers))
@@ -73,6 +73,6 @@ def _train(
 
 
 def _updates(folder: Path) -> int:
-    """How far a run has come; metrics are written every so often."""
+    """The number of updates in the last line of a run's metrics."""
     lines = read_metrics(folder) if (folder / "metrics.jsonl").exists() else []
     return int(lines[-1]["updates"]) if lines else 0

@@ -1,4 +1,4 @@
-"""`train` and `resume`: from a world or a dataset to an agent, with progress, metrics and a run folder."""
+"""`train` and `resume`: train an agent in a world or on a dataset, with progress, metrics and a run folder."""
 
 from anyreward.training.train import resume, train
 

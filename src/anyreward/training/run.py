@@ -1,8 +1,4 @@
-"""A run: the loop with everything around it, and an end that loses nothing.
-
-The loop itself is `learning.loop.learn`. Around it are the folder, metrics, evaluation, progress, Ctrl-C, the time
-limit and held-out data.
-"""
+"""A training run: `learning.loop.learn` with a folder, metrics, evaluation, progress, Ctrl-C and a time limit."""
 
 from __future__ import annotations
 
@@ -46,9 +42,9 @@ from anyreward.worlds.stepping import opened
 from anyreward.worlds.world import World
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
-"""Held-out transitions kept with the agent, at most; of a dataset, no more than a tenth. Images are large."""
+"""Largest number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
 WATCHED_ROWS = 2_000
-"""Features of rho that evaluation during training uses, where they are numbers."""
+"""Size of the sample of rho in evaluations during training, if features are numbers."""
 SAVE_EVERY = 300.0
 """Seconds between two saves during a run."""
 
@@ -83,7 +79,7 @@ class Run:
         self.note = ""
 
     def execute(self) -> Agent:
-        """Train, and return the agent; an interrupted run keeps what it has learned."""
+        """Train, and return the agent; an interrupted run saves its agent."""
         begun = time.perf_counter()
         with ExitStack() as stack:
             self.stack = stack
@@ -107,12 +103,12 @@ class Run:
                 raise
             try:
                 self.held_out = self._gather() or self.held_out
-            finally:  # whatever happens to the environment, what was learned is kept
+            finally:  # save the agent even if the environment fails
                 agent = self._finish()
             return agent
 
     def _choose_machine(self) -> None:
-        """Threads and compiled updates, as far as this machine has them."""
+        """Set threads and compiled updates, as available on this machine."""
         check_compile(self.s, self.run)  # before anything is compiled
         device = open_device(self.run.device)
         if self.run.compile and device.type == "cpu" and not load_updates():
@@ -125,7 +121,7 @@ class Run:
         self.stack.enter_context(threads(threads_of_one(self.run)))
 
     def _empty_replay(self) -> Replay:
-        """The replay buffer; for images, only if they fit."""
+        """An empty replay buffer; raises if images do not fit into memory."""
         s, source, image = self.s, self.source, self.model.observation_encoder.image
         size, each = s.replay_size, 0
         if isinstance(source, World):
@@ -143,7 +139,7 @@ class Run:
         return Replay(size, open_device(self.run.device), frames)
 
     def _open_data(self) -> None:
-        """A collector in a world, or a dataset in the replay buffer."""
+        """Open a collector in a world, or load a dataset into the replay buffer."""
         source, method, s, done = self.source, self.learning.method, self.s, self.learning.done
         needs_next = method.needs_next_features(s)
         if isinstance(source, World):
@@ -180,7 +176,7 @@ class Run:
             clock = time.perf_counter()
 
     def _open_log(self) -> None:
-        """Take possession of the folder: not before a first cycle has gone well."""
+        """Open the metrics log and remove old files; called after the first cycle, in case that fails."""
         if self.out is None or self.log is not None:
             return
         after = self.agent.updates if self.resumed else None
@@ -189,7 +185,7 @@ class Run:
             (self.out / name).unlink(missing_ok=True)
 
     def _evaluate(self, losses: dict[str, float], report: Report) -> None:
-        """One line of metrics."""
+        """Evaluate the agent, and write one line of metrics."""
         learning = self.learning
         learning.method.refresh()
         metrics = {
@@ -207,11 +203,11 @@ class Run:
             self.log.write(metrics)
 
     def _knowledge_now(self) -> Knowledge:
-        """What the agent knows at this point of training."""
+        """The agent's knowledge at this point of training."""
         return Knowledge(self.model, self.s, feature_sample(self.model, self.replay, WATCHED_ROWS, self.s.seed))
 
     def _save(self) -> Agent:
-        """The agent as it is now, in its folder if it has one."""
+        """Return the current agent, and save it if there is a folder."""
         learning, s = self.learning, self.s
         learning.method.finish()
         knowledge = Knowledge(
@@ -229,12 +225,12 @@ class Run:
         return agent
 
     def _finish(self) -> Agent:
-        self.model.to("cpu")  # wherever it was trained, an agent answers on the CPU
+        self.model.to("cpu")  # agents answer on the CPU
         self.replay.to("cpu")
         return self._save()
 
     def _gather(self) -> Transitions | None:
-        """Transitions of the behaviour policy that do not enter the replay buffer."""
+        """Collect held-out transitions with the behaviour policy."""
         method, s = self.learning.method, self.s
         if self.collector is None or method.whole_episodes:
             return None
@@ -243,33 +239,33 @@ class Run:
 
 
 def cost(model: Model, s: Settings, run: RunSettings) -> str:
-    """What a run will cost, in words."""
+    """A text with the size of the networks or tables of a run."""
     phi = model.phi
     if model.landmarks is not None:
         return plan(phi.seen_space, phi.space, s.dim, s.landmarks, phi.actions if s.features_include_action else 1)
     flop = update_flop(model.F, model.B, s)
     weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
-    said = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    text = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
     cores = os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if run.device == "cpu" and not run.compile and run.threads > 1 and load + run.threads > cores + 0.8:
-        said += (
-            f" Other programs keep about {load:.1f} of {cores} cores busy, and threads would wait for each other: "
-            "compile (--compile), or use fewer threads (--threads 1)."
+        text += (
+            f" Other programs use about {load:.1f} of {cores} cores, so threads would wait for each other: compile "
+            "(--compile), or use fewer threads (--threads 1)."
         )
-    return said
+    return text
 
 
 @contextmanager
 def stop_between_cycles() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C wait for the end of a cycle, when everything that is saved is consistent.
+    """Delay the first Ctrl-C to the end of a cycle, so that the saved state is consistent.
 
-    The second Ctrl-C does not wait. Gives a function that tells whether it was pressed.
+    The second Ctrl-C is not delayed. Yields a function that returns whether Ctrl-C was pressed.
     """
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield lambda: False  # not ours to handle
+        yield lambda: False  # Ctrl-C is handled elsewhere
         return
 
     def first(number: int, frame: Any) -> None:
@@ -284,13 +280,13 @@ def stop_between_cycles() -> Iterator[Callable[[], bool]]:
 
 
 def most_held_out(model: Model) -> int:
-    """How many transitions are held out, at most."""
+    """The largest number of held-out transitions."""
     encoder = model.observation_encoder
     return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
 
 
 def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
-    """A dataset's transitions without some random ones, and those; none where there are few."""
+    """Split transitions into training data and random held-out ones; None if there are few."""
     n = len(rows.actions)
     held_out = min(n // 10, most)
     if held_out < 100:
@@ -300,7 +296,7 @@ def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Tra
 
 
 def finite(report: Report, done: int) -> dict[str, float]:
-    """The losses of a report; raises where training has diverged."""
+    """The losses of a report; raises if training has diverged."""
     losses = {name: float(value) for name, value in report.losses().items()}
     if not np.isfinite(list(losses.values())).all():
         raise UserError(

@@ -1,4 +1,4 @@
-"""`train` and `resume`: what a user calls. `training.run` does the work."""
+"""The public functions `train` and `resume`; `training.run` implements the run."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def train(
         preset: ``fast`` or ``paper``.
         settings: all settings at once, instead of a preset.
         run: how to run it, such as threads and device.
-        features: phi, if not as in the settings: a vectorised function of a batch of observations.
+        features: phi, if not that of the settings: a vectorised function of a batch of observations.
         out: the run folder, for metrics.jsonl and the saved agent; nothing is written without it.
         overwrite: whether ``out`` may hold an agent already.
         progress: whether to show progress.
         tensorboard: whether to write TensorBoard events to the run folder too.
-        minutes: stop after this time, if not done before; `resume` continues.
+        minutes: stop after this time; `resume` continues the run.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
     opened = _open(source)
@@ -88,21 +88,21 @@ def resume(
     minutes: float | None = None,
     **changes: Unpack[RunChanges],
 ) -> Agent:
-    """Continue a run that was stopped, or that shall learn for longer.
+    """Continue a run that was stopped, or train for longer.
 
-    The replay buffer is the one it had, unless it holds images or more than 2 GB: then the agent first collects some
-    transitions anew. Episodes begin anew in either case.
+    The replay buffer is restored, unless it holds images or more than 2 GB: then new transitions are collected first.
+    New episodes are started in either case.
 
     Args:
         folder: the run folder.
-        updates: number of updates in total, if not as many as the run was to have.
-        source: its world or dataset, where the run was given an object or data, which cannot be opened by name.
-        features: phi again, where that was a function.
+        updates: total number of updates, if not that of the run's settings.
+        source: its world or dataset, if it was an environment object or a dataset, which cannot be opened by name.
+        features: the feature function, if the run had one.
         progress: whether to show progress.
         tensorboard: whether to write TensorBoard events too.
-        minutes: stop after this time, if not done before.
-        changes: ``replay_size``, or how it is run: ``threads``, ``device``, ``compile``, ``environments``,
-            ``evaluate_every``, ``replay_file``.
+        minutes: stop after this time.
+        changes: ``replay_size``, ``threads``, ``device``, ``compile``, ``environments``, ``evaluate_every``,
+            ``replay_file``.
     """
     folder = Path(folder)
     agent = Agent.load(folder, features)
@@ -115,7 +115,7 @@ def resume(
     given, of_run = split_changes(changes)
     s = agent.settings.with_(**given) if updates is None else agent.settings.with_(updates=updates, **given)
     if s.updates <= agent.updates:
-        raise UserError(f"{folder} has done its {agent.updates:,} updates; to continue, ask for more in total.")
+        raise UserError(f"{folder} has done its {agent.updates:,} updates; to continue, set a larger total (updates).")
     opened = agent.world() if source is None else _open(source)
     agent.model.phi.check_fits(opened.name, opened.observation_space, opened.action_space)
     agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
@@ -123,7 +123,7 @@ def resume(
 
 
 def _open(source: Source) -> World | Dataset:
-    # the type checker cannot know that what is no dataset is a world
+    # mypy does not infer that a source that is not a dataset is a world
     return open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
 
 
@@ -133,7 +133,7 @@ def untrained(
     run: RunSettings | None = None,
     features: Callable[[Any], Any] | None = None,
 ) -> Agent:
-    """An agent that has learned nothing, for a world or a dataset; the seed decides the weights of its networks."""
+    """An untrained agent for a world or a dataset; the seed determines the weights of its networks."""
     world = source if isinstance(source, World) else None
     phi = _features(source, world, s, features)
     s = settled_dim(phi, s)
@@ -148,7 +148,7 @@ def untrained(
 def _features(
     source: World | Dataset, world: World | None, s: Settings, function: Callable[[Any], Any] | None
 ) -> FeatureMap:
-    """The phi of a run; where F is a table, with the size that the world gives to goals."""
+    """The phi of a run; if F is a table, with the world's tolerance for goals."""
     space = discrete_actions(source.action_space)
     phi = feature_map(
         function or s.features,

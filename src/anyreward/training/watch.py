@@ -1,4 +1,4 @@
-"""What is evaluated during training, beside the losses."""
+"""Evaluation during training."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from anyreward.worlds.world import World
 
 Array = np.ndarray[Any, Any]
 Watch = Callable[[], dict[str, float]]
-"""Metrics of the agent as it is now."""
+"""Metrics of the current agent."""
 KnowledgeNow = Callable[[], Knowledge]
 
 MOST_STATES = 1_000
-"""States up to which a world is solved exactly during training."""
+"""Largest number of states of a world that is solved exactly during training."""
 MOST_GOALS = 100
-"""Goals that the quality shown during training is averaged over, at most."""
+"""Largest number of goals over which the quality shown during training is averaged."""
 EVALUATION_WORK = 10**9
-"""Goals times states cubed that one evaluation may cost."""
+"""Largest cost of one evaluation: goals times states cubed."""
 GOALS_PLAYED = 50
-"""Goals played for the success rate shown during training."""
+"""Number of goals for the success rate shown during training."""
 
 
 def watch(world: World, phi: FeatureMap, knowledge: KnowledgeNow, s: Settings, stack: ExitStack) -> Watch:
-    """Exact policy quality where the world can be solved, success where it has a protocol of goals, else nothing."""
+    """Exact policy quality if the world can be solved, success rate if it has a protocol for goals, else nothing."""
     mdp = None
     if world.make is not None:
         env = world.make()

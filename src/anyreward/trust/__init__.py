@@ -1,4 +1,4 @@
-"""How far answers can be trusted: reports on policies, before they are tried in the world."""
+"""Reports on how far answers can be trusted, before they are tried in the world."""
 
 from anyreward.trust.report import Trust, report
 

@@ -1,4 +1,4 @@
-"""What can be measured of an answer without knowing the optimal policy."""
+"""Measures of an answer that do not need the optimal policy."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from anyreward.rewards.knowledge import FeatureSample
 Array = np.ndarray[Any, Any]
 
 THIN_NEIGHBOUR, THIN_ROWS = 10, 2_000
-"""Among numbers, data is thin where the 10th neighbour among 2,000 rows is more than twice as far as usual."""
+"""For numbers, data is thin where the 10th neighbour among 2,000 rows is more than twice as far as the median."""
 CLOSE = 0.05
-"""In standard deviations: smaller distances never count as far, even where rows repeat often."""
+"""Smallest median distance, in standard deviations, for data with many equal rows."""
 EXACT = "donot_use_mm_for_euclid_dist"
-"""How distances are computed where equal rows must have a distance of exactly zero."""
+"""Mode of `torch.cdist` in which equal rows have a distance of exactly zero."""
 THIN_SHARE = 0.1
-"""Among categories, data is thin where it is less than this share of an even spread."""
+"""For categories, data is thin where its weight is less than this share of a uniform distribution."""
 
 
 def represented(values: Array, sample: FeatureSample) -> float:
-    """1 - |r - Pr|^2 / |r|^2 in L2(rho), P the (slightly ridged) projection on the span of B."""
+    """R^2 of a reward on the span of B: 1 - |r - Pr|^2 / |r|^2 in L2(rho), P the projection with a small ridge."""
     r = torch.from_numpy(np.asarray(values, dtype=np.float64))
     covariance = sample.covariance
     size = float((sample.weights * r.square()).sum())
@@ -49,7 +49,7 @@ def conditioning(covariance: Tensor) -> tuple[float, float]:
 
 
 def typicality(z: Tensor, training: Tensor) -> float:
-    """The share of training's z (n, d) whose Mahalanobis distance, as F sees z, is larger than that of z (d,)."""
+    """The share of ``training`` z (n, d) with a larger Mahalanobis distance than z (d,), after preprocessing for F."""
     seen, one = (preprocess_z(x.double()) for x in (training, z[None]))
     moment = seen.T @ seen / len(seen)
     moment += 1e-6 * moment.trace() / len(z) * torch.eye(len(z), dtype=torch.float64)
@@ -62,7 +62,7 @@ def bellman_residual(
 ) -> float:
     """Root mean square of Q(s, a) - r - gamma V(s') relative to the spread of Q, both (n, A), on transitions.
 
-    V is that of the policy which Q is of: softmax(Q / temperature), as in training, or greedy at temperature 0.
+    V is the value of the policy of Q: softmax(Q / temperature), as in training, or greedy at temperature 0.
     """
     pi = torch.softmax(next_Q / temperature, 1) if temperature > 0 else None
     V = next_Q.amax(1) if pi is None else (pi * next_Q).sum(1)

@@ -34,16 +34,16 @@ LEAST_TRANSITIONS = 1_000
 RARE = 0.01
 """A z is outside the range of training if at most this share of the z drawn in training are less typical."""
 CODES = 4
-"""z by which F tells which states and actions are alike."""
+"""Number of z for which F is compared, to find similar states and actions."""
 TRAINING_Z = 2_000
-"""z drawn as in training, to see which are typical."""
+"""Number of z drawn as in training, to measure how typical a z is."""
 AROUND_GOAL = 20
-"""Held-out features, the nearest ones, that stand for a goal among numbers."""
+"""Number of nearest held-out features that represent a goal among continuous features."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How far an answer can be trusted, without knowing the optimal policy. None: cannot be known here."""
+    """How far an answer can be trusted, without knowing the optimal policy. None means not available."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -76,7 +76,7 @@ class Trust:
 
     def __str__(self) -> str:
         def known(value: float | None, text: str) -> str:
-            return "cannot be known here" if value is None else text.format(value)
+            return "not available" if value is None else text.format(value)
 
         lines = [
             ("trust", f"{self.verdict}: {'; '.join(self.reasons)}"),
@@ -89,7 +89,7 @@ class Trust:
             ("coverage", known(self.thin, "{:.0%} of the reward lies where training data is thin")),
         ]
         if self.samples:
-            effective = f"{self.effective_samples:,.0f} that count"
+            effective = f"{self.effective_samples:,.0f} effective"
             lines.append(("samples", f"{self.samples:,}, {effective}, standard error of z {self.error:.0%}"))
         return "\n".join(f"{name:<12} {text}" for name, text in lines)
 
@@ -108,9 +108,7 @@ def verdict_of(
     order: list[Verdict] = ["good", "doubtful", "do not rely on it"]
     if predicted is None:
         level = 1
-        reasons = [
-            f"it cannot be tried out: {transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
-        ]
+        reasons = [f"no prediction: {transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"]
     else:
         level = 0 if predicted >= GOOD else 1 if predicted >= DOUBTFUL else 2
         reasons = [f"expected to earn {predicted:.2f} of what is possible (0 = random, 1 = optimal)"]
@@ -119,10 +117,10 @@ def verdict_of(
         (
             1,
             found.samples > 0 and found.seen < found.of,
-            f"samples tell {found.seen} of {found.of} directions of B apart",
+            f"samples determine only {found.seen} of {found.of} directions of B",
         ),
-        (1, found.relative_error > DOUBTFUL_ERROR, f"the standard error of z is {found.relative_error:.0%} of it"),
-        (2, found.relative_error > LARGEST_ERROR, "which is more than all of it"),
+        (1, found.relative_error > DOUBTFUL_ERROR, f"the standard error of z is {found.relative_error:.0%} of z"),
+        (2, found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
         (
             2,
             predicted is None and represented is not None and represented < 0.5,
@@ -137,7 +135,7 @@ def verdict_of(
 
 
 class Reference(NamedTuple):
-    """What the answers of one agent are judged by; computed once."""
+    """Reference data for the reports of one agent; computed once."""
 
     world: SmallWorld | None
     """of held-out transitions; None if there are too few"""
@@ -151,7 +149,7 @@ _references: WeakKeyDictionary[Knowledge, Reference] = WeakKeyDictionary()
 
 
 def reference(knowledge: Knowledge) -> Reference:
-    """What the answers of an agent are judged by."""
+    """The reference data for the reports of an agent."""
     if knowledge not in _references:
         world, held_out, model = None, knowledge.held_out, knowledge.model
         if held_out is not None and len(held_out.actions) >= LEAST_TRANSITIONS:
@@ -169,9 +167,7 @@ def report(policy: Policy) -> Trust:
     """The report on an answer."""
     knowledge, found = policy.knowledge, policy.belief.found
     if knowledge.method.goals_only:
-        raise UserError(
-            f"{knowledge.settings.method} learns no model of the world to try its answers out in: there is no trust."
-        )
+        raise UserError(f"{knowledge.settings.method} has no F and B, so there is no trust report on its answers.")
     known, sample, held_out = reference(knowledge), knowledge.sample, knowledge.held_out
     reward = policy.reward.settled(knowledge)
     _, masses = reward.split_atoms(knowledge)
@@ -183,7 +179,7 @@ def report(policy: Policy) -> Trust:
         residual = _residual(policy, r)
         if known.world is not None and policy.z.any():
             predicted, value = _tried_out(policy, known.world, r)
-            if predicted > 0:  # times the cosine expected of z with the true one
+            if predicted > 0:  # times the expected cosine of z and the true z
                 predicted /= math.sqrt(1 + found.relative_error**2)
     typical = typicality(policy.z, known.training_z)
     thin = _thin_share(values, masses, knowledge, known.thin)
@@ -210,7 +206,7 @@ def report(policy: Policy) -> Trust:
 def _tried_out(policy: Policy, world: SmallWorld, r: Tensor) -> tuple[float, float]:
     """The score and the value of a policy in the small world, for rewards r (n,) of its transitions."""
     actions = policy.preferences(world.states).argmax(1)
-    with threads(1):  # many small operations, for which a second thread does not pay
+    with threads(1):  # the operations are too small for several threads
         score, value = world.score(actions, r)
     return score, value * policy.reward_scale
 
@@ -245,7 +241,7 @@ def held_out_rewards(reward: Reward, knowledge: Knowledge) -> Array:
 def _thin_share(
     values: Array | None, masses: list[tuple[float, Tensor]], knowledge: Knowledge, thin: Tensor
 ) -> float | None:
-    """E_rho[|r|; thin] / E_rho[|r|]; of points among numbers, the share of those where data is thin."""
+    """E_rho[|r|; thin] / E_rho[|r|]; for goals that are points, the share of points where data is thin."""
     sample = knowledge.sample
     if values is None:
         rows = torch.cat([atoms for _, atoms in masses])

@@ -21,11 +21,11 @@ from anyreward.learning.replay import Transitions
 from anyreward.model.model import Model
 
 NEIGHBOURS = 3
-"""Transitions that tell what an action does in a state."""
+"""Number of most similar pairs (s, a) that stand for an action in a state."""
 CODE = 64
-"""Numbers that pairs (s, a) are compared by."""
+"""Length of the vectors by which pairs (s, a) are compared."""
 SWEEPS = 20
-"""Sweeps of evaluation between two looks at how much they still change, or two choices of the best actions."""
+"""Sweeps of policy evaluation between two checks of convergence, or two policy improvements."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class SmallWorld:
     states: Tensor
     """(M, packed) observations"""
     weights: Tensor
-    """(M,) how often each is an end from which an episode goes on, their sum is one"""
+    """(M,) the frequency of each as a next state without termination, with a sum of one"""
     pair: Tensor
-    """(N,) which pair each transition began from"""
+    """(N,) the index of each transition's pair"""
     times: Tensor
-    """(P,) how many transitions began there"""
+    """(P,) the number of transitions of each pair"""
     end: Tensor
-    """(N,) the state each leads to"""
+    """(N,) the index of each transition's next state"""
     discount: Tensor
     """(N,) gamma, or zero where the episode ended"""
     near: Tensor
-    """(M, A, k) the pairs most like each action in each state"""
+    """(M, A, k) the pairs most similar to each action in each state"""
     share: Tensor
-    """(M, A, k) how much each counts, their sum is one"""
+    """(M, A, k) their weights, with a sum of one"""
 
     def ahead(self, V: Tensor, r: Tensor) -> Tensor:
         """(P,) the mean of r + gamma V(s') over the transitions of each pair."""
@@ -56,7 +56,7 @@ class SmallWorld:
 
     @cached_property
     def random_visits(self) -> Tensor:
-        """(N,) how often the random policy takes each transition, discounted: its value is their product with r."""
+        """(N,) the discounted visits of each transition by the random policy; their product with r is its value."""
         here, share = self.weights, self.share / self.share.shape[1]
         total = torch.zeros(len(self.pair), dtype=here.dtype)
         while float(here.sum()) > 1e-4:
@@ -69,7 +69,7 @@ class SmallWorld:
         return total
 
     def evaluate(self, actions: Tensor, r: Tensor, V: Tensor) -> Tensor:
-        """(M,) V after some sweeps under the policy with these actions (M,), for rewards r (N,) of the transitions."""
+        """(M,) V after SWEEPS sweeps under the policy with these actions (M,), for rewards r (N,) of transitions."""
         rows = torch.arange(len(actions))
         near, share = self.near[rows, actions], self.share[rows, actions]
         for _ in range(SWEEPS):
@@ -77,13 +77,13 @@ class SmallWorld:
         return V
 
     def improve(self, V: Tensor, r: Tensor) -> Tensor:
-        """(M,) the best action in each state, if V is what follows."""
+        """(M,) the greedy action in each state for the value function V."""
         return (self.share * self.ahead(V, r)[self.near]).sum(2).argmax(1)
 
     def score(self, actions: Tensor, r: Tensor) -> tuple[float, float]:
-        """Where the policy with these actions (M,) lies between random (0) and best (1), and its value, for r (N,)."""
+        """The score of the policy with these actions (M,), random (0) to optimal (1), and its value, for r (N,)."""
         r = r.to(self.weights)
-        mean = r.mean() if bool((self.discount > 0).all()) else torch.zeros(())  # what all have makes no difference
+        mean = r.mean() if bool((self.discount > 0).all()) else torch.zeros(())  # a constant changes no policy
         r = r - mean
         rounds = math.ceil(12 / (1 - float(self.discount.max())) / SWEEPS)  # until gamma^t is below 1e-5
         answer = _settle(lambda V: self.evaluate(actions, r, V), torch.zeros_like(self.weights), rounds)
@@ -104,9 +104,9 @@ def _settle(sweep: Callable[[Tensor], Tensor], V: Tensor, rounds: int) -> Tensor
 
 
 def small_world(rows: Transitions, model: Model, Z: Tensor, gamma: float) -> SmallWorld:
-    """The small world of held-out transitions; Z (m, d) are a few z by which F tells what is alike."""
+    """The small world of held-out transitions; Z (m, d) are a few z for which F is compared."""
     n, categorical = len(rows.actions), model.observation_encoder.categorical
-    if categorical:  # equal pairs are one, equal ends too
+    if categorical:  # merge equal pairs and equal next states
         states, end = torch.unique(rows.next_observations, dim=0, return_inverse=True)
         begun = torch.cat([rows.observations, rows.actions[:, None].to(rows.observations)], dim=1)
         distinct, pair, times = torch.unique(begun, dim=0, return_inverse=True, return_counts=True)
@@ -118,15 +118,15 @@ def small_world(rows: Transitions, model: Model, Z: Tensor, gamma: float) -> Sma
     codes = pair_codes(model, torch.cat([starts, states]), Z, goals)  # (P + M, A, code)
     of_pairs = codes[torch.arange(len(starts)), actions]  # (P, code)
     near, share = nearest(codes[len(starts) :], of_pairs)
-    if categorical:  # what happened in a pair itself tells more than any likeness, above all where F knows nothing
+    if categorical:  # transitions of the pair itself take precedence over similar ones
         itself = same_pairs(states, distinct, model.actions)  # (M, A)
         known = (itself >= 0)[..., None]
         near = torch.where(known, itself[..., None], near)
         share = torch.where(known, torch.eye(near.shape[2], dtype=share.dtype)[0], share)
-    goes_on = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
+    continues = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
     return SmallWorld(
         states,
-        torch.bincount(end, goes_on, len(states)) / goes_on.sum(),
+        torch.bincount(end, continues, len(states)) / continues.sum(),
         pair,
         times.double(),
         end,
@@ -137,7 +137,7 @@ def small_world(rows: Transitions, model: Model, Z: Tensor, gamma: float) -> Sma
 
 
 def same_pairs(states: Tensor, pairs: Tensor, actions: int) -> Tensor:
-    """(M, A) which of the pairs (P, packed + 1) is each action in each state (M, packed); -1 where none is."""
+    """(M, A) the index among pairs (P, packed + 1) of each action in each state (M, packed); -1 if there is none."""
     every = torch.cat([states.repeat_interleave(actions, 0), torch.arange(actions).repeat(len(states))[:, None]], 1)
     number = {row.tobytes(): i for i, row in enumerate(pairs.numpy())}
     found = [number.get(row.tobytes(), -1) for row in every.to(pairs).numpy()]
@@ -145,18 +145,18 @@ def same_pairs(states: Tensor, pairs: Tensor, actions: int) -> Tensor:
 
 
 def pair_codes(model: Model, observations: Tensor, Z: Tensor, goals: Tensor) -> Tensor:
-    """(n, A, code) F(s, a, z) for every z of Z (m, d), each z scaled alike, projected at random, and added.
+    """(n, A, code) the sum over the z of Z (m, d) of random projections of F(s, a, z), each normalised.
 
-    With a bias F tells actions apart, and not states: m-bar at some packed features (goals) is added for that.
+    With a bias, F distinguishes actions but not states, so m-bar at some packed features ``goals`` is added.
     """
     random, total = torch.Generator().manual_seed(0), torch.zeros(())
     for z in Z:
         pieces = torch.split(observations, 2_048)
         F = torch.cat([model.forward_map(piece, z.expand(len(piece), -1)).cpu() for piece in pieces])
-        told = [F]
+        parts = [F]
         if model.bias is not None:
-            told.append(torch.cat([model.bias_map(piece, z, goals) for piece in pieces])[:, None])
-        for part in told:
+            parts.append(torch.cat([model.bias_map(piece, z, goals) for piece in pieces])[:, None])
+        for part in parts:
             size = (part - part.mean((0, 1))).square().mean().sqrt().clamp(min=1e-12)
             total = total + (part / size) @ torch.randn(part.shape[2], CODE, generator=random).to(part) / CODE**0.5
     return total
@@ -166,10 +166,10 @@ def nearest(of_states: Tensor, of_pairs: Tensor) -> tuple[Tensor, Tensor]:
     """(M, A, k) the pairs whose codes (P, code) are nearest to those of every action in every state (M, A, code)."""
     M, A, _ = of_states.shape
     k = min(NEIGHBOURS, len(of_pairs))
-    pairs = of_pairs.double()  # in float32, distances by matrix products would blur what is equal
+    pairs = of_pairs.double()  # in float32, equal rows would not have a distance of zero
     pieces = torch.split(of_states.flatten(0, 1), 2_048)
     found = [torch.cdist(piece.double(), pairs).topk(k, largest=False) for piece in pieces]
     far = torch.cat([f.values for f in found])
-    share = 1 / (far + 1e-3 * far.mean() + 1e-12)  # nearly all for an equal pair
+    share = 1 / (far + 1e-3 * far.mean() + 1e-12)  # nearly one for an equal pair
     share = share / share.sum(1, keepdim=True)
     return torch.cat([f.indices for f in found]).view(M, A, k), share.view(M, A, k)

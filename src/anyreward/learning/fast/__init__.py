@@ -1,1 +1,1 @@
-"""The gradient step made fast: flat memory, and the same step compiled."""
+"""Fast gradient steps: parameters in flat memory, and compiled updates."""

@@ -1,4 +1,4 @@
-"""The updates compiled: `updates.cpp`, built once with the machine's own C++ compiler and kept for all later runs."""
+"""Compiled updates: `updates.cpp`, built once with the machine's C++ compiler and cached for later runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SOURCE = Path(__file__).with_name("updates.cpp")
 
 
 def compiled_updates(learner: Learner, two_threads: bool) -> Updates:
-    """`update.updates` of a learner, compiled: the same function but for rounding.
+    """The compiled version of `update.updates` for a learner; results differ by rounding only.
 
-    With ``two_threads`` F and B learn on a thread each, and each of the two uses as many threads as PyTorch is set to.
+    With ``two_threads`` F and B are updated in parallel, each with the number of threads that PyTorch is set to.
     """
     F, B = learner.F, learner.B
     plain = learner.bias is None and learner.first_step == 0
@@ -55,7 +55,7 @@ def compiled_updates(learner: Learner, two_threads: bool) -> Updates:
     def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Report:
         F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
             **fixed,
-            F_count=adam.count.clone(),  # each side counts its own steps
+            F_count=adam.count.clone(),  # each network counts its own steps
             B_count=adam.count.clone(),
             **group._asdict(),
             learning_rates=list(learning_rates),
@@ -84,7 +84,7 @@ def _network(name: str, learner: Learner, network: nn.Module, target: nn.Module,
 
 @functools.cache
 def load_updates() -> bool:
-    """Build the operation unless that was done before, and load it; says why where that cannot be done."""
+    """Load the compiled operation, and build it first if needed; if that fails, warns and returns False."""
     command = build_command()
     if command is None:
         _say("there is no C++ compiler here (set CXX, or install g++ or clang++)")
@@ -100,13 +100,13 @@ def load_updates() -> bool:
                 first = next((line for line in outcome.stderr.splitlines() if "error" in line), "no message")
                 _say(f"the compiler failed: {first}")
                 return False
-            os.replace(fresh, built)  # whole or not at all, whoever else compiles at the same time
+            os.replace(fresh, built)  # atomic, in case another process compiles too
     torch.ops.load_library(built)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
     return True
 
 
 def build_command() -> list[str] | None:
-    """How `updates.cpp` is compiled here, but for where the result goes; None without a C++ compiler."""
+    """The command that compiles `updates.cpp`, without the output file; None without a C++ compiler."""
     named = os.environ.get("CXX")
     found = [name for name in ([named] if named else ["g++", "clang++", "c++"]) if shutil.which(name)]
     if not found or sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Parameters in flat memory: Adam and the target networks take one operation each instead of one for every layer."""
+"""Parameters in flat memory: Adam and the target update are one operation each, instead of one per layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Adam:
         self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
 
     def step(self, learning_rate: float) -> None:
-        """One step along the gradient."""
+        """One step of Adam."""
         adam(
             [self.flat],
             [self.gradient],
@@ -41,27 +41,27 @@ class FlatNetworks:
     """Networks and their target networks, with one Adam over all parameters.
 
     The parameters become views of one vector, and so do their gradients and the target networks' parameters. Weight
-    matrices are stored by input, so that a look-up of one-hot inputs reads whole rows.
+    matrices are stored transposed, so that a look-up of one-hot inputs reads whole rows.
     """
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         online = nn.ModuleList(networks)
-        still = copy.deepcopy(online).requires_grad_(False)
+        target = copy.deepcopy(online).requires_grad_(False)
         self.flat = _flatten([*online.parameters()])
         self.gradient = torch.zeros_like(self.flat)
         _view_as_parts(self.gradient, [*online.parameters()], "grad")
-        self.flat_target = _flatten([*still.parameters()])
-        self.targets: list[nn.Module] = list(still)
+        self.flat_target = _flatten([*target.parameters()])
+        self.targets: list[nn.Module] = list(target)
         self.optimiser = Adam(self.flat, self.gradient)
 
     def step(self, learning_rate: float) -> None:
-        """One step of Adam along the gradients."""
+        """One step of Adam on all networks."""
         with torch.no_grad():
             self.optimiser.step(learning_rate)
 
     @torch.no_grad()
     def move_targets(self, retention: float) -> None:
-        """theta- <- alpha theta- + (1 - alpha) theta, with alpha the retention."""
+        """Update the target networks: theta- <- alpha theta- + (1 - alpha) theta, with alpha the retention."""
         self.flat_target.lerp_(self.flat, 1 - retention)
 
     def state(self) -> dict[str, Tensor]:
@@ -92,7 +92,7 @@ def _view_as_parts(flat: Tensor, parameters: list[nn.Parameter], attribute: str)
 
 
 def _by_input(weight: Tensor) -> Tensor:
-    """As it lies in memory: a weight matrix (outputs, inputs) transposed, a convolution's with its channels last."""
+    """The memory layout of a parameter: a weight matrix (outputs, inputs) transposed, a convolution channels last."""
     return weight.T if weight.ndim == 2 else weight.permute(0, 2, 3, 1) if weight.ndim == 4 else weight
 
 

@@ -1,7 +1,7 @@
 // The updates of `update.py` compiled into one operation, for networks of `mlp` layers on a CPU.
 //
-// F learns on one thread and B on another; each update they exchange F(s_i, a_i, z_i) and B(g). Small matrix products
-// split between two cores gain little; two independent chains of them gain much more.
+// F and B are updated on two threads, which exchange F(s_i, a_i, z_i) and B(g) in each update. This is faster than
+// splitting each of the small matrix products between two cores.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -22,14 +22,14 @@ using std::vector;
 
 namespace {
 
-// One linear layer, and the layer normalisation after it (undefined tensors where there is none). Weights by input.
+// One linear layer, and the layer normalisation after it (undefined tensors if there is none). Weights are transposed.
 struct Layer {
   Tensor weight, bias, dweight, dbias;
   Tensor scale, shift, dscale, dshift;
 };
 using Network = vector<Layer>;
 
-// Parameters in the order of `nn.Module.parameters()`: a matrix begins a layer.
+// Parameters in the order of `nn.Module.parameters()`: a layer starts with a matrix.
 Network network(const vector<Tensor>& parameters, const vector<Tensor>& gradients) {
   Network layers;
   for (size_t i = 0; i < parameters.size(); i += 2) {
@@ -45,14 +45,14 @@ Network network(const vector<Tensor>& parameters, const vector<Tensor>& gradient
   return layers;
 }
 
-// The networks whose sum F is: a deep one and, after it, perhaps one of a single hidden layer.
+// The networks that F is the sum of: a deep one and, optionally, one with a single hidden layer.
 vector<Network> parts(const Network& layers, size_t deep) {
   vector<Network> sum{Network(layers.begin(), layers.begin() + deep)};
   if (deep < layers.size()) sum.emplace_back(layers.begin() + deep, layers.end());
   return sum;
 }
 
-// What the chain rule needs of a pass: the activations of hidden layers, and what was normalised.
+// Saved for the backward pass: the activations of hidden layers, and the inputs of layer normalisation.
 struct Tape {
   vector<Tensor> hidden, before, mean, rstd;
 };
@@ -85,7 +85,7 @@ void first_layer_back(const Layer& layer, const Tensor& x, const std::optional<T
   for (int64_t k = 0; k < x.size(1); ++k) looked_up.index_add_(0, x.select(1, k), dy);
 }
 
-// (n, hidden) what the last layer sees, from what the first layer gives.
+// (n, hidden) the input of the last layer, from the output of the first layer.
 Tensor trunk(const Network& layers, Tensor h, double eps, Tape* tape) {
   for (size_t l = 0;; ++l) {
     const Layer& layer = layers[l];
@@ -101,7 +101,7 @@ Tensor trunk(const Network& layers, Tensor h, double eps, Tape* tape) {
   }
 }
 
-// The derivative for what the first layer gives.
+// The gradient with respect to the output of the first layer.
 Tensor trunk_back(const Network& layers, const Tape& tape, Tensor dh) {
   size_t norms = tape.before.size();
   for (size_t l = layers.size() - 2;; --l) {
@@ -131,7 +131,7 @@ Tensor last_back(const Layer& last, const Tensor& h, const Tensor& dvalue) {
   return dvalue.mm(last.weight.t());
 }
 
-// The last layer of F, for the action of each row alone: rows are in the order of their actions.
+// The last layer of F, only for the action of each row; rows are sorted by action.
 Tensor taken(const Layer& head, const Tensor& h, at::IntArrayRef counts) {
   auto hs = h.split_with_sizes(counts), weights = head.weight.chunk(counts.size(), 1), biases = head.bias.chunk(counts.size());
   vector<Tensor> parts;
@@ -139,7 +139,7 @@ Tensor taken(const Layer& head, const Tensor& h, at::IntArrayRef counts) {
   return at::cat(parts);
 }
 
-// Where the action is an input of F, it has weights of its own for the observation and shares those for z. These are
+// If the action is an input of F, it has its own weights for the observation and shares those for z. These are
 // `input_layer_of_actions`, for every action of every row, and `input_layer_of_taken`, for the actions taken.
 Tensor first_of_all(const Layer& layer, const Tensor& x, const Tensor& z, int64_t actions) {
   int64_t n = x.size(0), width = (layer.weight.size(0) - z.size(1)) / actions;
@@ -193,7 +193,7 @@ Tensor taken_back(const Layer& head, const Tensor& h, at::IntArrayRef counts, co
   return at::cat(parts);
 }
 
-// See `model.losses.fb_gradients`: by pairs or by moments, whichever is less work.
+// See `model.losses.fb_gradients`: by pairs or by moments, depending on which is cheaper.
 bool by_pairs(const Tensor& F, const Tensor& second) {
   return F.size(0) * second.size(0) <= (F.size(0) + second.size(0)) * F.size(1);
 }
@@ -241,7 +241,7 @@ struct Adam {
   }
 };
 
-// What the threads hand to each other, one value a minibatch.
+// Values passed between the threads, one for each minibatch.
 class Mailbox {
  public:
   explicit Mailbox(size_t n) : values_(n), there_(n) {}
@@ -257,7 +257,7 @@ class Mailbox {
   vector<std::atomic<bool>> there_;
 };
 
-// A thread that stays: a new one for every group would allocate its working memory anew.
+// A persistent thread: a new one for every group would allocate its working memory again.
 class Helper {
  public:
   Helper() {
@@ -290,7 +290,7 @@ class Helper {
 };
 
 // All updates of a group of minibatches; the arguments from `x` to `second` are the fields of `batch.Batch`. Returns
-// what the losses of the last update are made of: F, B, F_next, B_target.
+// the terms of the losses of the last update: F, B, F_next, B_target.
 vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradients, const vector<Tensor>& F_target,
                        const Tensor& F_flat, const Tensor& F_gradient, const Tensor& F_mean, const Tensor& F_square,
                        const Tensor& F_count, const vector<Tensor>& B, const vector<Tensor>& B_gradients,
@@ -315,7 +315,7 @@ vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradient
     return shared ? B.unsqueeze(0).expand({n, k, -1}) : B.view({n, k, -1});
   }();
 
-  // The targets depend on no update of the group: a thread that would wait for the other computes the next of them.
+  // The targets do not depend on the updates of the group: a thread that has to wait computes the next of them.
   std::atomic<int64_t> begun{0};
   std::atomic<bool> failed{false};
   auto help = [&] {
@@ -394,7 +394,7 @@ vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradient
     int threads = at::get_num_threads();
     static Helper* helper = nullptr;  // never deleted: its thread runs until the process ends
     static pid_t owner = 0;
-    if (owner != getpid()) helper = new Helper(), owner = getpid();  // a forked process has no threads but one
+    if (owner != getpid()) helper = new Helper(), owner = getpid();  // a forked process has only one thread
     std::function<void()> job = [&] {
       if (at::get_num_threads() != threads) at::set_num_threads(threads);  // OpenMP remembers it by thread
       try {
