@@ -68,9 +68,7 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     agent = ar.train(source, progress=False, seed=0, threads=2, **options)
     seconds = time.perf_counter() - started
-    model = agent.model if hasattr(agent, "model") else agent.model  # type: ignore[attr-defined]  # both sides
-    phi = model.phi if hasattr(model, "phi") else agent.model.phi
-    sample = agent.sample
+    model, sample = agent.model, agent.sample
     weights = hashlib.sha256()
     total = 0.0
     for name in ("F", "B"):
@@ -78,7 +76,7 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
             weights.update(tensor.contiguous().cpu().numpy().tobytes())
             total += float(tensor.double().abs().sum()) if tensor.is_floating_point() else 0.0
     rho = hashlib.sha256(sample.rows.contiguous().numpy().tobytes() + sample.weights.numpy().tobytes()).hexdigest()
-    readable = phi.readable(sample.rows.numpy())
+    readable = model.phi.readable(sample.rows.numpy())
     answers = {}
     packed = agent.held_out.observations[:200] if agent.held_out is not None else None
     for name, reward in rewards(agent, readable).items():
@@ -87,7 +85,8 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             policy = agent.ask(reward)
-        actions = "" if packed is None else hashlib.sha256(policy.preferences(packed).argmax(1).numpy()).hexdigest()
+        best = b"" if packed is None else policy.preferences(packed).argmax(1).numpy().tobytes()
+        actions = hashlib.sha256(best).hexdigest()
         z = policy.z.double()
         answers[name] = {
             "z": hashlib.sha256(policy.z.numpy().tobytes()).hexdigest()[:16],

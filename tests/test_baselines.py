@@ -1,4 +1,4 @@
-"""Agents of other methods: asked, saved, continued, compared."""
+"""Agents of other methods: asked, saved, resumed, compared."""
 
 from __future__ import annotations
 

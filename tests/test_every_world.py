@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import anyreward as ar
-import anyreward.training.watch as watching
+import anyreward.training.watch as watch
 from anyreward.cli import main
 from anyreward.storage.metrics import read_metrics
 from anyreward.worlds.world import NAMED
@@ -32,7 +32,7 @@ def test_a_world_from_training_to_an_answer(
     world: str, preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(watching, "GOALS_PLAYED", 4)
+    monkeypatch.setattr(watch, "GOALS_PLAYED", 4)
     agent = ar.train(world, preset=preset, out=tmp_path, progress=False, **SMALL)
     lines = read_metrics(tmp_path)
     assert [line["updates"] for line in lines] == [40, 80]
@@ -93,7 +93,7 @@ def visited(agent: ar.Agent, row: int = 0) -> str:
 @pytest.mark.parametrize("method", ["goal-dqn-her", "successor-features"])
 @pytest.mark.parametrize("world", ["fetch-reach", "ms-pacman"])
 def test_baselines_learn_there_too(world: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "GOALS_PLAYED", 4)
+    monkeypatch.setattr(watch, "GOALS_PLAYED", 4)
     small = {**SMALL, "updates": 40, "warmup_steps": 60, "environments": 2}
     agent = ar.train(world, method=method, out=tmp_path, progress=False, **small)
     assert [line["updates"] for line in read_metrics(tmp_path)] == [40]
