@@ -21,9 +21,10 @@ import numpy as np
 import torch
 
 import anyreward as ar
-from anyreward.experiments.all_rewards import error_sources, suite
+from anyreward.experiments.all_rewards import suite
 from anyreward.figures.maze import pyplot
 from anyreward.storage.files import read_json, write_json
+from error_sources import error_sources
 
 RESULTS = Path(__file__).parent / "results" / "all_rewards"
 MAZES = ("four-rooms", "labyrinth", "pillars", "random-maze")

@@ -20,10 +20,10 @@ import anyreward as ar
 from anyreward.acting.exact import reward_table
 from anyreward.experiments.all_rewards import suite
 from anyreward.experiments.theory import KINDS as REWARDS
-from anyreward.experiments.theory import dimension_figures, rank_kept, tightness
+from anyreward.experiments.theory import tightness
 from anyreward.figures.maze import MazePanel, draw_maze_panels
-from anyreward.figures.theory import draw_dimension, draw_singular_values
 from anyreward.storage.files import read_json, write_json
+from dimension import dimension_figures, draw_dimension, draw_singular_values, rank_kept
 
 RESULTS = Path(__file__).parent / "results" / "theory"
 DOCS = Path(__file__).parent.parent / "docs"

@@ -205,7 +205,7 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str)
 @pytest.mark.parametrize("changes", [{"first_step": 1}, {"bias": True}])
 def test_variants_are_not_compiled(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """This is said at once, and not after half a minute of compiling."""
-    monkeypatch.setattr("anyreward.training.run.load_updates", lambda: pytest.fail("compiled"))
+    monkeypatch.setattr("anyreward.training.prepare.load_updates", lambda: pytest.fail("compiled"))
     with pytest.raises(UserError, match=r"compile is on.*Turn compile off"):
         ar.train("four-rooms", compile=True, **TINY, **changes)
 

@@ -9,18 +9,16 @@ import pytest
 import torch
 
 import anyreward as ar
+import error_sources as sources
 from anyreward.acting.exact import reward_table, score_policies
-from anyreward.experiments import all_rewards
 from anyreward.experiments.all_rewards import (
     FAMILIES,
-    error_sources,
     family_rewards,
-    reward_of_z,
     score_family,
-    soft_fixed_point,
     suite,
     tables_to_z,
 )
+from error_sources import error_sources, reward_of_z, soft_fixed_point
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +101,7 @@ def test_error_sources_come_in_one_after_the_other(
     assert list(steps) == ["span", "temperature", "policy", "F"]
     assert steps["F"] == pytest.approx(score_family(agent, mdp, "2 to 5 goals", n=10).scores.normalised.mean())
     exact = family_rewards(agent, mdp, "2 to 5 goals", 10, 0)
-    monkeypatch.setattr(all_rewards, "reward_of_z", lambda *_: exact)
+    monkeypatch.setattr(sources, "reward_of_z", lambda *_: exact)
     perfect = error_sources(agent, mdp, "2 to 5 goals", n=10)
     assert perfect["span"] == pytest.approx(1.0)
 

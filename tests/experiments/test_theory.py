@@ -20,18 +20,15 @@ from anyreward.experiments.theory import (
     KINDS,
     Tightness,
     apart,
-    dimension_figures,
     fb_tables,
-    rank_kept,
     rewards_on_goals,
     statements,
     steps_between,
     tightness,
-    training_policy,
 )
-from anyreward.figures.theory import draw_dimension, draw_singular_values
 from anyreward.rewards.knowledge import Knowledge, with_backward
 from anyreward.theory import FB, Bound, bounds, exact, goals_are_states
+from dimension import dimension_figures, draw_dimension, draw_singular_values, rank_kept, training_policy
 from tests.conftest import TINY
 from tests.exact import exact_agent, garnet
 

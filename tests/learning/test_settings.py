@@ -161,3 +161,10 @@ def test_changes_are_those_of_the_result_or_of_the_run() -> None:
     assert not result & run
     assert set(SettingChanges.__annotations__) | {"features"} == result | run  # features has a parameter of its own
     assert set(RunChanges.__annotations__) == run | {"replay_size"}
+
+
+def test_a_setting_of_the_run_is_told_from_an_unknown_one() -> None:
+    with pytest.raises(UserError, match=r"threads says how a run is computed: give it to train\(\)"):
+        preset("fast", threads=2)
+    with pytest.raises(UserError, match=r"There is no setting .colour.\. Settings: .*threads"):
+        preset("fast", colour="red")

@@ -15,7 +15,7 @@ from anyreward.learning.machine import threads
 from anyreward.learning.replay import Transitions
 from anyreward.rewards.inference import Inferred
 from anyreward.rewards.knowledge import FeatureSample
-from anyreward.training.run import split_off
+from anyreward.training.prepare import split_off
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
 from anyreward.trust.report import verdict_of
 from anyreward.trust.small_world import same_pairs, small_world

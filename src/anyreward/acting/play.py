@@ -92,7 +92,8 @@ def evaluate(
     """Run a policy in a world, in several environments at once, and return the returns of its episodes.
 
     Args:
-        policy: anything with ``act(observation)``.
+        policy: anything with ``act(observation)``; it is asked for the steps of several episodes in turn, so it should
+            not depend on earlier calls.
         world: a short name, a Gymnasium id, or an environment; environments that are opened here are closed here.
         episodes: number of episodes.
         seed: of the starts.

@@ -121,6 +121,11 @@ class Replay:
         if self._columns is not None:
             self._columns = self._columns.map(lambda column: column.to(self.device))
 
+    def close(self) -> None:
+        """Release the frames of images."""
+        if self.frames is not None:
+            self.frames.close()
+
     def _reserve(self, like: Transitions, needed: int) -> None:
         held = 0 if self._columns is None else len(self._columns.actions)
         if needed <= held or held == self.capacity:

@@ -278,6 +278,8 @@ SETTINGS = {kind: {field.name for field in fields(kind)} for kind in (Settings, 
 def _known(kind: type[Settings] | type[RunSettings], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changes by name; an unknown name raises."""
     for name in changes:
+        if kind is Settings and name in SETTINGS[RunSettings]:
+            raise UserError(f"{name} says how a run is computed: give it to train(), or to RunSettings({name}=...).")
         if name not in SETTINGS[kind]:
             every = sorted(SETTINGS[Settings] | SETTINGS[RunSettings])
             raise UserError(f"There is no setting {name!r}. Settings: {', '.join(every)}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -22,27 +21,20 @@ from anyreward.folder import save_folder
 from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.datasets import Dataset
-from anyreward.learning.fast.compiled import load_updates
-from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.loop import begin, learn
-from anyreward.learning.machine import open_device, threads, threads_for, threads_of_one, update_flop
+from anyreward.learning.machine import threads, threads_of_one
 from anyreward.learning.method import Report, stream_seed
-from anyreward.learning.methods import check_compile
 from anyreward.learning.progress import TrainingProgress
-from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.settings import RunSettings, Settings
-from anyreward.learning.tables import plan
-from anyreward.model.model import Model
+from anyreward.learning.replay import Transitions
 from anyreward.rewards.kept import kept_transitions
 from anyreward.rewards.knowledge import Knowledge, feature_sample
 from anyreward.storage.metrics import MetricsLog
+from anyreward.training.prepare import available_run, cost, empty_replay, most_held_out, split_off
 from anyreward.training.watch import Watch, watch
 from anyreward.worlds.stepping import opened
 from anyreward.worlds.world import World
 
-HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
-"""Largest number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
 WATCHED_ROWS = 2_000
 """Size of the sample of rho in evaluations during training, if features are numbers."""
 SAVE_EVERY = 300.0
@@ -83,8 +75,10 @@ class Run:
         begun = time.perf_counter()
         with ExitStack() as stack:
             self.stack = stack
-            self._choose_machine()
-            self.replay = self._empty_replay()
+            self.run = available_run(self.model, self.s, self.run)
+            stack.enter_context(threads(threads_of_one(self.run)))
+            self.replay = empty_replay(self.source, self.model, self.s, self.run)
+            stack.callback(self.replay.close)
             self.learning = begin(self.model, self.replay, self.s, self.run)
             if self.resumed:
                 assert self.out is not None
@@ -106,37 +100,6 @@ class Run:
             finally:  # save the agent even if the environment fails
                 agent = self._finish()
             return agent
-
-    def _choose_machine(self) -> None:
-        """Set threads and compiled updates, as available on this machine."""
-        check_compile(self.s, self.run)  # before anything is compiled
-        device = open_device(self.run.device)
-        if self.run.compile and device.type == "cpu" and not load_updates():
-            self.run = self.run.with_(compile=False)
-        most = torch.get_num_threads()
-        wanted = most
-        if self.model.landmarks is None:
-            wanted = threads_for(update_flop(self.model.F, self.model.B, self.s), most)
-        self.run = self.run.with_(threads=self.run.threads or wanted)
-        self.stack.enter_context(threads(threads_of_one(self.run)))
-
-    def _empty_replay(self) -> Replay:
-        """An empty replay buffer; raises if images do not fit into memory."""
-        s, source, image = self.s, self.source, self.model.observation_encoder.image
-        size, each = s.replay_size, 0
-        if isinstance(source, World):
-            most, each = size, source.frames_per_step
-        else:
-            most = len(source.actions)
-            size = max(size, most)  # a dataset is used whole
-        frames = None
-        if image:
-            each = each or image[0]
-            check_memory(most, each, image[1] * image[2], self.run.replay_file)
-            expected = int(1.1 * most * each) + image[0]  # the first frames of episodes too
-            frames = Frames(image, expected, self.run.replay_file or None)
-            self.stack.callback(frames.close)
-        return Replay(size, open_device(self.run.device), frames)
 
     def _open_data(self) -> None:
         """Open a collector in a world, or load a dataset into the replay buffer."""
@@ -238,24 +201,6 @@ class Run:
         return self.collector.collect(most_held_out(self.model), s.exploration, *method.behaviour(random))
 
 
-def cost(model: Model, s: Settings, run: RunSettings) -> str:
-    """A text with the size of the networks or tables of a run."""
-    phi = model.phi
-    if model.landmarks is not None:
-        return plan(phi.seen_space, phi.space, s.dim, s.landmarks, phi.actions if s.features_include_action else 1)
-    flop = update_flop(model.F, model.B, s)
-    weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
-    text = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
-    cores = os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if run.device == "cpu" and not run.compile and run.threads > 1 and load + run.threads > cores + 0.8:
-        text += (
-            f" Other programs use about {load:.1f} of {cores} cores, so threads would wait for each other: compile "
-            "(--compile), or use fewer threads (--threads 1)."
-        )
-    return text
-
-
 @contextmanager
 def stop_between_cycles() -> Iterator[Callable[[], bool]]:
     """Delay the first Ctrl-C to the end of a cycle, so that the saved state is consistent.
@@ -277,22 +222,6 @@ def stop_between_cycles() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def most_held_out(model: Model) -> int:
-    """The largest number of held-out transitions."""
-    encoder = model.observation_encoder
-    return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
-
-
-def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
-    """Split transitions into training data and random held-out ones; None if there are few."""
-    n = len(rows.actions)
-    held_out = min(n // 10, most)
-    if held_out < 100:
-        return rows, None
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
-    return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
 
 
 def finite(report: Report, done: int) -> dict[str, float]:

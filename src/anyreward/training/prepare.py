@@ -1,0 +1,83 @@
+"""What a run needs before it begins: threads, an empty replay buffer, held-out data, and what it will cost."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from anyreward.learning.datasets import Dataset
+from anyreward.learning.fast.compiled import load_updates
+from anyreward.learning.frames import Frames, check_memory
+from anyreward.learning.machine import open_device, threads_for, update_flop
+from anyreward.learning.method import stream_seed
+from anyreward.learning.methods import check_compile
+from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.tables import plan
+from anyreward.model.model import Model
+from anyreward.worlds.world import World
+
+HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
+"""Largest number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
+
+
+def available_run(model: Model, s: Settings, run: RunSettings) -> RunSettings:
+    """The run settings with the threads and compiled updates that this machine has."""
+    check_compile(s, run)  # before anything is compiled
+    device, most = open_device(run.device), torch.get_num_threads()
+    if run.compile and device.type == "cpu" and not load_updates():
+        run = run.with_(compile=False)
+    wanted = most if model.landmarks is not None else threads_for(update_flop(model.F, model.B, s), most)
+    return run.with_(threads=run.threads or wanted)
+
+
+def empty_replay(source: World | Dataset, model: Model, s: Settings, run: RunSettings) -> Replay:
+    """An empty replay buffer; raises if images do not fit into memory."""
+    image, size, each = model.observation_encoder.image, s.replay_size, 0
+    if isinstance(source, World):
+        most, each = size, source.frames_per_step
+    else:
+        most = len(source.actions)
+        size = max(size, most)  # a dataset is used whole
+    frames = None
+    if image:
+        each = each or image[0]
+        check_memory(most, each, image[1] * image[2], run.replay_file)
+        expected = int(1.1 * most * each) + image[0]  # the first frames of episodes too
+        frames = Frames(image, expected, run.replay_file or None)
+    return Replay(size, open_device(run.device), frames)
+
+
+def most_held_out(model: Model) -> int:
+    """The largest number of held-out transitions."""
+    encoder = model.observation_encoder
+    return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
+
+
+def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:
+    """Split transitions into training data and random held-out ones; None if there are few."""
+    n = len(rows.actions)
+    held_out = min(n // 10, most)
+    if held_out < 100:
+        return rows, None
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
+    return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
+
+
+def cost(model: Model, s: Settings, run: RunSettings) -> str:
+    """A text with the size of the networks or tables of a run."""
+    phi = model.phi
+    if model.landmarks is not None:
+        return plan(phi.seen_space, phi.space, s.dim, s.landmarks, phi.actions if s.features_include_action else 1)
+    flop = update_flop(model.F, model.B, s)
+    weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
+    text = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if run.device == "cpu" and not run.compile and run.threads > 1 and load + run.threads > cores + 0.8:
+        text += (
+            f" Other programs use about {load:.1f} of {cores} cores, so threads would wait for each other: compile "
+            "(--compile), or use fewer threads (--threads 1)."
+        )
+    return text
