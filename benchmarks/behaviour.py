@@ -85,8 +85,9 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             policy = agent.ask(reward)
-        best = b"" if packed is None else policy.preferences(packed).argmax(1).numpy().tobytes()
-        actions = hashlib.sha256(best).hexdigest()
+        actions = ""
+        if packed is not None:
+            actions = hashlib.sha256(policy.preferences(packed).argmax(1).numpy().tobytes()).hexdigest()
         z = policy.z.double()
         answers[name] = {
             "z": hashlib.sha256(policy.z.numpy().tobytes()).hexdigest()[:16],
