@@ -14,6 +14,7 @@ from torch import Tensor
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.learning.machine import threads
+from anyreward.model.latent import asked_length
 from anyreward.rewards.inference import Inferred
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
@@ -153,8 +154,9 @@ def reference(knowledge: Knowledge) -> Reference:
     if knowledge not in _references:
         world, held_out, model = None, knowledge.held_out, knowledge.model
         if held_out is not None and len(held_out.actions) >= LEAST_TRANSITIONS:
-            Z, _ = knowledge.scaled(knowledge.training_z(CODES, torch.Generator().manual_seed(0)))
-            world = small_world(held_out, model, Z, knowledge.settings.gamma)
+            Z = knowledge.training_z(CODES, torch.Generator().manual_seed(0)).double()
+            Z, _ = asked_length(Z, knowledge.settings.z_norm, knowledge.sample.radius)
+            world = small_world(held_out, model, Z.to(model.dtype), knowledge.settings.gamma)
         _references[knowledge] = Reference(
             world,
             knowledge.training_z(TRAINING_Z, torch.Generator().manual_seed(1)),
