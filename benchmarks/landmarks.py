@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +31,7 @@ from anyreward.acting.exact import packed_states, policy_tables, score_policies
 from anyreward.experiments.all_rewards import FAMILIES, family_rewards, score_family, suite, tables_to_z
 from anyreward.experiments.compare import questions
 from anyreward.figures.maze import pyplot
+from anyreward.model import landmarks
 from anyreward.rewards.expression import parse
 from anyreward.storage.files import read_json, write_json
 from anyreward.theory.grid import grid_actions, grid_mdp, played_value
@@ -142,7 +144,7 @@ def numbers(agent: ar.Agent) -> dict[str, Any]:
     F = agent.model.landmarks
     assert F is not None
     size = sum(table.numel() * table.element_size() for table in F.state_dict().values())
-    return {"states": len(F.states), "landmarks": len(F.landmarks), "dim": F.B.shape[2], "megabytes": size / 1e6}
+    return {"states": len(F.P.states), "landmarks": len(F.landmarks), "dim": F.B.shape[2], "megabytes": size / 1e6}
 
 
 def mazes() -> None:
@@ -191,10 +193,10 @@ def few() -> None:
         agent, seconds = trained(MAZES["nine rooms"], 0, landmarks=most)
         F = agent.model.landmarks
         assert F is not None
-        row = {"landmarks": len(F.landmarks), "horizon": int(F.horizon), "seconds": seconds, **numbers(agent)}
+        row = {"landmarks": len(F.landmarks), "seconds": seconds, **numbers(agent)}
         row["families"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
-        F.fill(horizon=torch.tensor(0))
-        row["alone"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
+        with patch.object(landmarks, "MOST_SWEEPS", 0):
+            row["alone"] = {k: v.summary()["mean"] for k, v in suite(agent, n=100).items()}
         rows.append(row)
         print(row, flush=True)
     write_json(RESULTS / "few.json", {"maze": "nine rooms", "rows": rows})

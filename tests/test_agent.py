@@ -115,8 +115,8 @@ def test_gymnasium_worlds_train_by_id(source: str, tmp_path: Path) -> None:
 def test_environment_objects_single_and_vector() -> None:
     single = ar.train(GoalWorld(), **TINY)
     assert single.model.phi.kind == "achieved_goal"
-    assert single.model.observation_encoder.width == 1 + 2 + 3 + 7
-    assert single.model.feature_encoder.width == 1
+    assert single.model.observation_encoder.width == 1 + 2 + 3 + 7 + 2  # the last: whether the episode has ended
+    assert single.model.feature_encoder.width == 1 + 2
     vector = gym.vector.SyncVectorEnv([GoalWorld] * 3)
     agent = ar.train(vector, **TINY)
     observation, _ = GoalWorld().reset(seed=0)
@@ -129,9 +129,9 @@ def test_environment_objects_single_and_vector() -> None:
 
 def test_terminations_are_learned_from() -> None:
     agent = ar.train(GoalWorld(), **{**TINY, "updates": 40}, warmup_steps=2_000)
-    low, high = agent.sample.rows.min(), agent.sample.rows.max()
-    assert low >= -9  # the end itself has no features: nothing is done there
-    assert high <= 9
+    place, ended = agent.sample.rows.T
+    assert set(place[ended == 1].tolist()) == {-10.0, 10.0}  # terminal states are states
+    assert place[ended == 0].abs().max() <= 9
 
 
 def test_a_users_feature_function(tmp_path: Path) -> None:
@@ -247,3 +247,14 @@ def test_an_agent_of_the_sphere_asks_there() -> None:
     assert float(policy.z.norm()) == pytest.approx(3.0, rel=1e-5)
     assert torch.allclose(policy.z, double.z)
     assert double.value([24]) == pytest.approx(2 * policy.value([24]), rel=1e-5)
+
+
+def test_a_number_that_is_no_state_is_refused() -> None:
+    agent = ar.train("four-rooms", **TINY)
+    with pytest.raises(ar.UserError, match="accepted: whole numbers from 0 to 120"):
+        agent.ask(ar.reward("x")).act(24.7)
+
+
+def test_a_name_longer_than_a_path_is_refused() -> None:
+    with pytest.raises(ar.UserError, match="is neither the name of a world"):
+        ar.train("#" * 300)

@@ -148,7 +148,7 @@ def test_the_suite_at_a_temperature(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "no-such-world", *TINY], "neither one of our worlds"),
+        (["train", "no-such-world", *TINY], "neither the name of a world"),
         (["train", "missing.txt"], "no maze drawing"),
         (["train", "missing.npz"], "no dataset"),
         (["train", "four-rooms", "--gamma", "1.5"], "gamma is 1.5"),

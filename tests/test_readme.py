@@ -39,6 +39,13 @@ def test_datasets_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         exec(compile(block, "datasets.md", "exec"), {})
 
 
+def test_own_environment_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/own_environment.md"):
+        exec(compile(block, "own_environment.md", "exec"), names)
+    assert float(capsys.readouterr().out.split(" +- ")[0]) >= -17  # the best is -13
+
+
 def test_theory_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks("docs/theory.md"):
         exec(compile(block, "theory.md", "exec"), {})

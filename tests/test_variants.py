@@ -146,7 +146,7 @@ def test_numbers_goals_and_endings(changes: dict[str, Any]) -> None:
         assert policy.trust.verdict
     if changes.get("bias"):
         policy = agent.ask(ar.goal(goal))
-        packed = torch.from_numpy(observations)
+        packed = torch.from_numpy(agent.model.phi.seen(observations))
         m_bar = agent.model.bias_map(packed, policy.z, torch.from_numpy(goal[None]))
         F = policy.reward_scale * policy.preferences(packed).double()
         assert policy.q(observations) == pytest.approx((F + m_bar).numpy(), rel=1e-4, abs=1e-5)
@@ -192,7 +192,7 @@ def test_offline_too(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"first_step": 2}, r"first_step is 2; accepted: 0 to 1"),
-        ({"first_step": 1, "features_include_action": True}, r"Turn one of the two off"),
+        ({"first_step": 1, "features_include_action": True}, r"Set first_step=0 or features_include_action=False"),
         ({"bias": True, "pairs": "average"}, r"pairs is 'average'; accepted: minibatch, all"),
         ({"bias": 1}, r"bias is 1; accepted: True, False"),
     ],

@@ -30,9 +30,8 @@ from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import from_z, read_task
 from anyreward.storage.files import sha256
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
+from anyreward.worlds.spaces import Array
 from anyreward.worlds.world import World, from_id, open_world
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,8 +115,8 @@ class Agent:
             term.check_agent(self.fingerprint)
         if not self.can_answer(reward):
             raise UserError(
-                f"Not possible: this agent's {self.settings.method} reaches single goals, anyreward.goal(...), and has "
-                f"no answer to {reward}. Train with method='fb' to ask for any reward."
+                f"Not possible: this agent's method, {self.settings.method}, supports single goals only, "
+                f"anyreward.goal(...); the reward is {reward}. Train with method='fb' to ask for any reward."
             )
         if self.knowledge.method.goals_only and (refine or improve is not None):
             raise UserError(f"refine and improve correct F . z, which {self.settings.method} does not have.")
@@ -155,7 +154,7 @@ class Agent:
             progress: whether to show progress.
         """
         if self.knowledge.method.goals_only:
-            raise UserError(f"{self.settings.method} reaches single goals; it cannot use the reward of a world.")
+            raise UserError(f"{self.settings.method} supports single goals only; it cannot use sampled rewards.")
         return sample_rewards(open_world(world), self.knowledge, budget, self.run.environments, seed, progress)
 
     def finetune(
@@ -187,7 +186,7 @@ class Agent:
             progress: whether to show progress.
         """
         if policy.agent != self.fingerprint:
-            raise UserError("This policy is another agent's; fine-tune it with that one.")
+            raise UserError("This policy belongs to another agent; call finetune() of that agent.")
         if source is None and reward is None:
             reward = policy.reward
         known = None if reward is None else reward.settled(self.knowledge)

@@ -19,7 +19,9 @@ from anyreward.learning.methods import method_of
 from anyreward.learning.replay import from_columns
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.features import FeatureMap
-from anyreward.rewards.kept import KeptTransitions
+from anyreward.model.landmarks import TransitionTable
+from anyreward.model.model import Model
+from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Knowledge, with_backward
 from anyreward.storage.files import as_json, read_json, sha256, write_together
 from anyreward.worlds.goals import Tolerance
@@ -53,6 +55,9 @@ def serialised(knowledge: Knowledge) -> bytes:
     if knowledge.kept is not None:
         tensors |= {f"transitions.{name}": column for name, column in knowledge.kept.rows.columns.items()}
         tensors["transitions.counts"] = knowledge.kept.counts
+    if knowledge.points is not None:
+        tensors |= {f"points.{key}": value for key, value in knowledge.points.table.state_dict().items()}
+        tensors["points.features"] = knowledge.points.features
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
     for name, module in knowledge.model.modules.items():
@@ -76,6 +81,7 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Map
         "features": {
             "kind": phi.kind,
             "include_action": phi.include_action,
+            "ends": phi.ends,
             "function_width": phi.function_width,
             "names": phi.names,
             "tolerance": None if phi.tolerance is None else asdict(phi.tolerance),
@@ -119,6 +125,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         table=None if table is None else table.numpy(),
         tolerance=Tolerance(**tolerance) if tolerance else None,
         action_start=config["actions"]["start"],
+        ends=of_phi.get("ends", False),
     )
     model = method_of(phi, s).fresh(phi, s)
     for name, module in model.modules.items():
@@ -133,7 +140,16 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         s,
         with_backward(model, rows, weights, covariance),
         kept,
+        _points(model, tensors),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         config["updates"],
     )
     return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])
+
+
+def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
+    if "points.features" not in tensors:
+        return None
+    table = TransitionTable(model.observation_encoder, model.actions)
+    table.load_state_dict({name: tensors[f"points.{name}"] for name in table.state_dict()})
+    return KeptPoints(table, tensors["points.features"])

@@ -13,7 +13,7 @@ from torch import Tensor
 import anyreward as ar
 from anyreward.acting.play import GoalScores, bootstrap, goal_preferences, goal_test_of, play_goals
 from anyreward.model.features import feature_map
-from anyreward.worlds.goals import GoalTest, nearer_than, within
+from anyreward.worlds.goals import GoalTest, Tolerance
 from anyreward.worlds.stepping import Stepper
 from tests.conftest import TINY
 
@@ -94,8 +94,8 @@ def test_scores_are_summarised() -> None:
 
 def test_when_a_goal_counts_as_reached() -> None:
     there, goals = np.array([[0.0, 0.0], [0.0, 0.0]]), np.array([[0.05, -0.05], [0.051, 0.0]])
-    assert within(0.05)(there, goals).tolist() == [True, False]
-    assert nearer_than(0.051)(there, goals).tolist() == [False, False]
+    assert Tolerance("box", 0.05)(there, goals).tolist() == [True, False]
+    assert Tolerance("ball", 0.051)(there, goals).tolist() == [False, False]
 
 
 @pytest.mark.parametrize("include_action", [False, True])

@@ -143,7 +143,7 @@ def test_ratio_is_silent_where_it_means_nothing() -> None:
 
 def test_observations_out_of_range_are_refused(agent: ar.Agent) -> None:
     for bad in (500, -1):
-        with pytest.raises(ar.UserError, match="run from 0 to 120"):
+        with pytest.raises(ar.UserError, match="whole numbers from 0 to 120"):
             agent.ask(TARGET).act(bad)
     with pytest.raises(ar.UserError, match="empty list"):
         agent.score([])

@@ -126,7 +126,7 @@ def test_rewards_on_actions_need_a_b_that_sees_them(agent: ar.Agent) -> None:
 
 def test_worlds_without_a_map_are_refused() -> None:
     lake = ar.train("FrozenLake-v1", dim=4, hidden=8, batch_size=8, updates=40, progress=False)
-    with pytest.raises(ar.UserError, match="lie on a map"):
+    with pytest.raises(ar.UserError, match="needs states with positions"):
         suite(lake)
 
 

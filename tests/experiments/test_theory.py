@@ -145,7 +145,7 @@ def test_at_the_command_line(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert len(json.loads((tmp_path / "t.json").read_text())["rows"]) == 27
     for wrong in (["--rewards", "0"], ["--seed", "-1"]):
         assert main(["theory", str(run_folder), *wrong]) == 2
-        assert "accepted: positive" in capsys.readouterr().err
+        assert "must be positive" in capsys.readouterr().err
 
 
 def test_worlds_whose_episodes_end_have_tables_of_what_was_visited(capsys: pytest.CaptureFixture[str]) -> None:

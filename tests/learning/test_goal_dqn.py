@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from anyreward import UserError, preset
 from anyreward.learning.collect import Collector
-from anyreward.learning.goal_dqn import GoalBatch, GoalDQN, draw_goals, goal_targets, goal_updates, goals_in, hindsight
+from anyreward.learning.goal_dqn import GoalBatch, GoalDQN, Goals, goal_targets, goal_updates, hindsight
 from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.settings import RunSettings, Settings
 from anyreward.learning.update import Learner
-from anyreward.model.encoding import Encoder
 from anyreward.model.features import feature_map
 from anyreward.model.model import Model
-from anyreward.worlds.goals import GoalTest, within
+from anyreward.worlds.goals import GoalTest, Tolerance
 from anyreward.worlds.stepping import Stepper
 from tests.learning.test_collect import LIMITS, MODES, TRUNCATES, WHO, Counting
 
@@ -122,11 +122,18 @@ def chain(capacity: int, n: int) -> tuple[Model, Replay]:
     return model, replay
 
 
+def drawn(model: Model, replay: Replay, s: Settings, n: int) -> GoalBatch:
+    """n minibatches, where a goal is reached by being there."""
+    method = GoalDQN(model, replay, s, RunSettings())
+    method.goals = Goals(lambda _: pytest.fail("no episodes"), lambda a, g: (a == g).all(1))
+    return method.draw(n)
+
+
 @pytest.mark.parametrize("n", [50, 80], ids=["filling", "wrapped around"])
 def test_goals_of_hindsight_are_reached_later_in_the_same_episode(n: int) -> None:
     model, replay = chain(52, n)  # no whole number of episodes: one crosses the end of the ring
     s = preset("fast", method="goal-dqn-her", hindsight=1.0, batch_size=64, gamma=0.9)
-    batch = draw_goals(model, replay, s, 40, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
+    batch = drawn(model, replay, s, 40)
     # a goal's number, less one, says which step reached it
     now, goal = batch.x[..., 0].flatten(), batch.goals.argmax(-1).flatten()
     ahead = (goal - now - 1) % S
@@ -140,7 +147,7 @@ def test_goals_of_hindsight_are_reached_later_in_the_same_episode(n: int) -> Non
 def test_without_hindsight_goals_are_those_of_the_episode() -> None:
     model, replay = chain(50, 50)
     s = preset("fast", method="goal-dqn", batch_size=64)
-    batch = draw_goals(model, replay, s, 3, torch.Generator().manual_seed(0), lambda a, g: (a == g).all(1))
+    batch = drawn(model, replay, s, 3)
     assert (batch.goals.argmax(-1) == 0).all()
     assert torch.equal(batch.rewards, (batch.next_x[..., 0] == 0).float())  # paid for getting there
     assert (batch.actions.diff(dim=1) >= 0).all()
@@ -190,20 +197,30 @@ def test_the_step_is_adams_on_the_squared_error(changes: dict[str, Any], numbers
 
 
 def test_goals_by_protocol_and_by_what_was_visited() -> None:
-    random, empty = torch.Generator().manual_seed(0), Replay(10)
-    numbers, places = Encoder(gym.spaces.Box(0, 1, (2,), np.float32)), Encoder(gym.spaces.Discrete(9))
-    test = GoalTest(lambda rng, n: rng.random((n, 2)), within(0.05), steps=3)
-    goals = goals_in(test, numbers, empty, torch.zeros(1, 2), random, seed=3)
+    s, empty = preset("fast", method="goal-dqn"), Replay(10)
+    numbers, places = (
+        GoalDQN.fresh(feature_map("auto", space, A), s)
+        for space in (gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(9))
+    )
+
+    def goals_in(test: GoalTest | None, model: Model, replay: Replay, start: torch.Tensor) -> Goals:
+        method = GoalDQN(model, replay, s, RunSettings())
+        method.enter(test, start, seed=3)
+        assert method.goals is not None
+        return method.goals
+
+    test = GoalTest(lambda rng, n: rng.random((n, 2)), Tolerance("box", 0.05), steps=3)
+    goals = goals_in(test, numbers, empty, torch.zeros(1, 2))
     assert goals.draw(4).dtype == torch.float32
     assert goals.draw(4).shape == (4, 2)
     near, far = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.54, 0.56]])
     assert goals.reached(near, near).tolist() == [True]
     assert goals.reached(near, far).tolist() == [False]
     start = torch.tensor([[4.0], [7.0]])
-    goals = goals_in(None, places, empty, start, random, seed=3)
+    goals = goals_in(None, places, empty, start)
     assert set(goals.draw(50).flatten().tolist()) == {4.0, 7.0}  # nothing else is known yet
     model, replay = chain(50, 20)
-    goals = goals_in(None, model.feature_encoder, replay, start, random, seed=3)
+    goals = goals_in(None, model, replay, start)
     assert set(goals.draw(500).flatten().tolist()) == set(range(20))
-    with pytest.raises(UserError, match="does not say: its features are numbers"):
-        goals_in(None, numbers, empty, torch.zeros(1, 2), random, seed=3)
+    with pytest.raises(UserError, match="This environment has none, and its features are numbers"):
+        goals_in(None, numbers, empty, torch.zeros(1, 2))

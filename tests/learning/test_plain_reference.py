@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import anyreward as ar
-from anyreward.learning.batch import Batch, draw, known_features, with_z
+from anyreward.learning.batch import Batch, draw, known_features, split, with_z
 from anyreward.learning.collect import Collector
 from anyreward.learning.fast.compiled import compiled_updates
 from anyreward.learning.frames import Frames
@@ -137,7 +137,7 @@ def learn_both(
     for first, last in cycles(s):
         cycle = draw(model, replay, s, last - first, random, known)
         for done, n in groups(first, last, s.target_every):
-            group, cycle = cycle.split(n)
+            group, cycle = split(cycle, n)
             group = with_z(group, model, replay, s, random)
             group = exact(group, dtype, s.batch_size if known is None else len(replay))
             rates = [

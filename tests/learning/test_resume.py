@@ -201,11 +201,12 @@ def test_a_long_run_saves_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_environment_that_breaks_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When transitions are gathered to judge answers by, all is learned already."""
-    collect = Collector.collect
+    """When the last transitions are gathered to judge answers by, all is learned already."""
+    collect, calls = Collector.collect, []
 
     def break_late(self: Collector, steps: int, *how: object) -> object:
-        if steps > 1_000:
+        calls.append(steps)
+        if len(calls) == 4:  # two cycles, each with its share of held-out transitions
             raise RuntimeError("the simulator is gone")
         return collect(self, steps, *how)
 
@@ -213,5 +214,7 @@ def test_an_environment_that_breaks_at_the_end_loses_nothing(tmp_path: Path, mon
     with pytest.raises(RuntimeError, match="simulator is gone"):
         ar.train("four-rooms", out=tmp_path, dim=4, hidden=8, updates=80, progress=False)
     saved = ar.load(tmp_path)
+    assert calls == [200, 2_000, 200, 2_000]
     assert saved.updates == 80
-    assert saved.held_out is None
+    assert saved.held_out is not None
+    assert len(saved.held_out.actions) == 2_000

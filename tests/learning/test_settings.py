@@ -64,8 +64,8 @@ def test_unknown_names() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("z_mixture", "gauss", r"'gauss'; accepted: shares of goals, sums, rewards"),
-        ("z_mixture", {"gauss": 1.0}, r"\{'gauss': 1\.0\}; accepted: shares of goals, sums, rewards"),
+        ("z_mixture", "gauss", r"'gauss'; expected ZMixture\(goals=\.\.\., sums=\.\.\., rewards=\.\.\.\)"),
+        ("z_mixture", {"gauss": 1.0}, r"\{'gauss': 1\.0\}; expected ZMixture\(goals="),
         ("z_mixture", {"goals": 1.2}, r"\{'goals': 1\.2, .*\}; accepted: shares from 0 to 1"),
         ("z_mixture", {"goals": 0.4, "sums": 0.7}, r"\{.*'sums': 0\.7, .*\}; accepted: .* with a sum of at most 1"),
         ("z_norm", "round", r"'round'; accepted: free, sphere"),
@@ -164,7 +164,7 @@ def test_changes_are_those_of_the_result_or_of_the_run() -> None:
 
 
 def test_a_setting_of_the_run_is_told_from_an_unknown_one() -> None:
-    with pytest.raises(UserError, match=r"threads says how a run is computed: give it to train\(\)"):
+    with pytest.raises(UserError, match=r"threads is a run setting: pass it to train\(\)"):
         preset("fast", threads=2)
     with pytest.raises(UserError, match=r"There is no setting .colour.\. Settings: .*threads"):
         preset("fast", colour="red")

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from anyreward.learning.batch import Batch
-from anyreward.learning.update import Learner, bellman_targets, update
+from anyreward.learning.update import Learner, bellman_targets, forward_taken, update
 from anyreward.model import Backward, Encoder, Forward, expected_forward, fb_loss, orthonormality_loss
 from anyreward.model.latent import preprocess_z
 from anyreward.model.networks import input_layer
@@ -120,7 +120,7 @@ def test_taken_is_the_gather_of_all_actions(kind: str, layer_norm: bool, shape: 
     for counts in COUNTS:
         x, z, weight = rows(kind), torch.randn(N, D).double(), torch.randn(N, D).double()
         actions = actions_of(counts, in_order)
-        value = F.taken(x.given, z, actions, counts if in_order else [])
+        value = forward_taken(F, x.given, z, actions, torch.tensor(counts if in_order else []))
         every = F(x.given, z)
         assert every.shape == (N, A, D)
         assert torch.allclose(value, every[torch.arange(N), actions], rtol=1e-10, atol=1e-10)
@@ -215,7 +215,6 @@ def test_gradients_lie_where_the_optimiser_reads_them() -> None:
     update(learner, batch, targets, 0.7, learning_rate=1e-3)
     parts = [gradient.T if gradient.ndim == 2 else gradient for gradient in (*gradients_of(F), *gradients_of(B))]
     gradient = learner.networks.gradient
-    assert gradient is learner.networks.optimiser.gradient
     assert torch.equal(gradient, torch.cat([part.reshape(-1) for part in parts]))
     assert gradient.count_nonzero() > len(learner.networks.flat) / 2
     lies = gradient.untyped_storage().data_ptr()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -71,8 +73,10 @@ def test_a_refined_answer_is_optimal_and_says_so_of_itself() -> None:
 
 def test_refining_needs_transitions_and_a_number_of_steps() -> None:
     numbers = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
+    assert numbers.ask(ar.reward("f0"), refine=1).act(np.zeros(4, dtype=np.float32)) in (0, 1)  # among points
+    without = replace(numbers, knowledge=replace(numbers.knowledge, points=None))
     with pytest.raises(ar.UserError, match="Ask without refine"):
-        numbers.ask(ar.reward(lambda g: g[:, 0]), refine=5)
+        without.ask(ar.reward("f0"), refine=5)
     cells = ar.train("four-rooms", dim=4, hidden=8, updates=40, progress=False)
     with pytest.raises(ar.UserError, match="refine is -1"):
         cells.ask(ar.goal(9, 9), refine=-1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -80,20 +82,13 @@ def test_an_environment_is_a_black_box() -> None:
     found = infer(target, agent.knowledge)
     assert found.samples == 4_000
     assert found.error < 0.05 * float(found.z.norm())
-    assert float((found.z - explored(env)).norm()) < 4 * found.error
+    sample = agent.sample  # steps of any policy give E[r B] under rho
+    exact = (sample.weights * torch.from_numpy(R)[sample.rows[:, 0].long()]) @ sample.B
+    assert float((found.z - exact).norm()) < 4 * found.error
     with pytest.raises(ar.UserError, match="budget is 0"):
         agent.sample_rewards(env, budget=0)
     with pytest.raises(ar.UserError, match="was trained on observations"):
         agent.sample_rewards("CartPole-v1", budget=10, progress=False)
-
-
-def explored(env: TableEnv) -> torch.Tensor:
-    """(d,) E[r B] under 20 uniform steps from a uniform start, by enumeration."""
-    P = env.mdp.transition_matrix(np.full((6, 3), 1 / 3))
-    here, total = np.full(6, 1 / 6), np.zeros(6)
-    for _ in range(20):
-        total, here = total + here / 20, here @ P
-    return torch.from_numpy(total * env.r)
 
 
 def test_progress_of_asking_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,12 +108,12 @@ def test_z_is_saved_with_the_name_of_its_agent(tmp_path: Path) -> None:
     assert agent.load_policy(path).act(np.arange(6)).tolist() == policy.act(np.arange(6)).tolist()
     twice = agent.ask(ar.from_z(path) + ar.reward(table))
     assert twice.reward_scale == pytest.approx(2 * policy.reward_scale)
-    with pytest.raises(ar.UserError, match="another agent's z means nothing"):
+    with pytest.raises(ar.UserError, match="agents cannot use each other's z"):
         other.ask(ar.from_z(path))
     with pytest.raises(ar.UserError, match=r"does not end in \.json"):
         policy.save(tmp_path / "task.txt")
     (tmp_path / "broken.json").write_text('{"format": 9}')
-    with pytest.raises(ar.UserError, match="is no saved z"):
+    with pytest.raises(ar.UserError, match="is not a saved z"):
         ar.from_z(tmp_path / "broken.json")
     with pytest.raises(ar.UserError, match=r"no nowhere\.json"):
         ar.from_z(tmp_path / "nowhere.json")
@@ -154,11 +149,11 @@ def test_standard_errors_are_those_of_many_repetitions() -> None:
     rng = np.random.default_rng(0)
     B = torch.from_numpy(rng.standard_normal((4_000, 3)))
     white = whitening(B.T @ B / 4_000)
-    for way, r in ((mean_z, B[:, 0] ** 2), (regression_z, B[:, 0])):
+    for way, r in ((mean_z, B[:, 0] ** 2), (partial(regression_z, white=white), B[:, 0])):
         zs, errors = [], []
         for _ in range(300):
             rows = rng.choice(4_000, size=200)
-            estimate = way(statistics(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))), white)
+            estimate = way(statistics(B[rows], r[rows] + torch.from_numpy(0.5 * rng.standard_normal(200))))
             zs.append(estimate.z)
             errors.append(estimate.error)
         spread = float(torch.stack(zs).var(0).sum().sqrt())
@@ -205,7 +200,7 @@ def test_rewards_that_come_while_acting_are_the_same_as_all_at_once(agent: ar.Ag
     assert policy.trust.samples == 401
     with pytest.raises(ar.UserError, match="nan at index 1"):
         policy.observe(places[:2], [0.0, np.nan])
-    with pytest.raises(ar.UserError, match="refined or tuned"):
+    with pytest.raises(ar.UserError, match="with refine, improve or tuning"):
         agent.ask(ar.goal(2, 8), refine=2).observe(places, rewards)
 
 
@@ -330,7 +325,7 @@ def test_a_loaded_agent_still_knows_its_world(tmp_path: Path) -> None:
     agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, progress=False)
     again = ar.load(agent.save(tmp_path / "run"))
     assert again.model.phi.observation_space == agent.model.phi.observation_space
-    assert str(again.sample_rewards("CartPole-v1", budget=20, progress=False)) == "20 samples"
+    assert str(again.sample_rewards("CartPole-v1", budget=20, progress=False)) == "20 samples from another distribution"
 
 
 def test_a_small_model_learns_from_few_samples() -> None:
@@ -412,10 +407,46 @@ def test_asking_again_costs_a_matrix_vector_product() -> None:
 def test_gymnasium_ids_pay_their_own_reward() -> None:
     agent = ar.train("CartPole-v1", dim=4, hidden=8, updates=40, warmup_steps=2_000, progress=False)
     target = agent.sample_rewards("CartPole-v1", budget=500, progress=False)
-    assert str(target) == "500 samples"
+    assert str(target) == "500 samples from another distribution"
     assert agent.ask(2 * target - ar.goal(0.0, 0.0, 0.0, 0.0)).trust.samples == 500
-    with pytest.raises(ar.UserError, match="neither one of our worlds"):
+    with pytest.raises(ar.UserError, match="neither the name of a world"):
         agent.sample_rewards("Nowhere-v9")
     env = gym.make("CartPole-v1")
     agent.sample_rewards(env, budget=50, progress=False)
     env.reset()  # an object stays its owner's: it is still open
+
+
+def test_a_reward_for_single_rows_says_that_it_must_be_vectorised(agent: ar.Agent) -> None:
+    def one_at_a_time(g: np.ndarray[Any, Any]) -> float:
+        return 1.0 if g[:, 0] > 3 else 0.0
+
+    with pytest.raises(ar.UserError, match=r"one_at_a_time failed: The truth value .* It must be vectorised"):
+        agent.ask(ar.reward(one_at_a_time))
+
+
+def test_the_mean_is_a_named_choice(agent: ar.Agent) -> None:
+    rows = agent.model.phi.readable(agent.sample.rows.numpy())
+    exact = agent.ask(ar.reward("x - y")).belief.found.z
+    draw = np.random.default_rng(0).choice(len(rows), size=3_000, p=agent.sample.weights.numpy())
+    seen, r = rows[draw], rows[draw, 0] - rows[draw, 1]
+    mean, auto = (infer(ar.samples(seen, r, estimator=e), agent.knowledge) for e in ("mean", "auto"))
+    B = agent.knowledge.B(agent.sample.rows[draw])
+    assert torch.allclose(mean.z, torch.from_numpy(r) @ B / 3_000)
+    assert float((auto.z - exact).norm()) < float((mean.z - exact).norm())
+    assert auto.error < mean.error
+    with pytest.raises(ar.UserError, match="estimator is 'median'"):
+        ar.samples(seen, r, estimator="median")  # type: ignore[arg-type]  # a wrong name
+    with pytest.raises(ar.UserError, match="needs samples of the training distribution"):
+        ar.samples(seen, r, distribution="other", estimator="mean")
+
+
+def test_what_was_not_sampled_pays_the_mean() -> None:
+    """In CliffWalking every step costs 1: steps that were not sampled must not look free."""
+    agent = ar.train("CliffWalking-v1", updates=1_000, evaluate_every=1_000, progress=False)
+    rows = agent.model.phi.readable(agent.sample.rows.numpy())
+    some = rows[(rows[:, 2] == 0) & (rows[:, 0] % 2 == 0)]
+    with pytest.warns(UserWarning, match="assumes the mean reward along the others"):
+        policy = agent.ask(ar.samples(some, np.full(len(some), -1.0), "other"))
+    paid = policy.reward.values(agent.knowledge, agent.sample.rows)
+    assert paid[rows[:, 2] == 0] == pytest.approx(-1.0, abs=1e-3)
+    assert paid[rows[:, 2] == 1] == pytest.approx(0.0, abs=1e-3)

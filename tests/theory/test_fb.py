@@ -24,8 +24,7 @@ from anyreward.theory.fb import (
     universal_successor_features,
     with_bias,
 )
-from anyreward.theory.finite_mdp import FiniteMDP
-from anyreward.theory.garnet import garnet
+from anyreward.theory.finite_mdp import FiniteMDP, garnet
 
 Array = np.ndarray[Any, Any]
 
@@ -165,13 +164,11 @@ def test_exact_F_and_B_solve_every_reward_on_features(world: World) -> None:
 
 @FEW
 @given(worlds(), st.booleans())
-def test_each_z_stands_for_one_reward_where_B_spans_all(world: World, one_hot: bool) -> None:
+def test_z_of_a_reward_is_the_mean_of_r_times_B(world: World, one_hot: bool) -> None:
     G = len(world.rho)
     fb = exact(world.mdp, world.rho, world.phi, None if one_hot else world.normal(G, G) + 5 * np.eye(G))
-    r, z = world.normal(G), world.normal(G)
+    r = world.normal(G)
     assert close(fb.z_of(r), sum(world.rho[g] * r[g] * fb.B[g] for g in range(G)))
-    assert close(fb.reward_of(fb.z_of(r)), r, 1e-6)
-    assert close(fb.z_of(fb.reward_of(z)), z, 1e-6)
     assert close(fb.z_of(np.stack([r, 2 * r])), np.stack([fb.z_of(r), 2 * fb.z_of(r)]))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import FB
-from anyreward.theory.garnet import garnet
+from anyreward.theory.finite_mdp import garnet
 from anyreward.theory.navigation import navigation_fb, toric_fb, toric_grid
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anyreward import UserError
 from anyreward.model.encoding import Encoder
-from anyreward.worlds.spaces import as_batch, is_single, leaves, pack, space_from_json, space_to_json, take
+from anyreward.worlds.spaces import is_single, leaves, pack, space_from_json, space_to_json, take
 from anyreward.worlds.world import discrete_actions, open_world
 
 shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)
@@ -75,11 +75,11 @@ def test_single_elements_batches_and_taking(space: gym.Space[Any], seed: int) ->
     rows = pack(space, batch)
     assert is_single(space, elements[0])
     assert not is_single(space, batch)
-    assert not is_single(space, as_batch(space, elements[0]))
+    assert not is_single(space, take(space, elements[0], None))
     for i, element in enumerate(elements):
-        assert np.array_equal(pack(space, as_batch(space, element)), rows[i : i + 1])
+        assert np.array_equal(pack(space, take(space, element, None)), rows[i : i + 1])
         assert is_single(space, take(space, batch, i))
-        assert np.array_equal(pack(space, as_batch(space, take(space, batch, i))), rows[i : i + 1])
+        assert np.array_equal(pack(space, take(space, take(space, batch, i), None)), rows[i : i + 1])
     assert np.array_equal(pack(space, take(space, batch, np.array([2, 0]))), rows[[2, 0]])
     assert np.array_equal(pack(space, take(space, batch, slice(1, 3))), rows[1:3])
 

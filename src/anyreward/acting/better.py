@@ -12,7 +12,7 @@ from torch import Tensor
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
 from anyreward.model.latent import trained_length
-from anyreward.rewards.kept import KeptTransitions
+from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Knowledge
 
 Array = np.ndarray[Any, Any]
@@ -56,8 +56,16 @@ def other_z(improve: int | str | Array, knowledge: Knowledge) -> Tensor:
 
 
 def refined(policy: Policy, steps: int) -> Policy:
-    """The policy after some steps of value iteration for its reward, on the transitions kept with the agent."""
-    kept, knowledge = refinable(policy.knowledge), policy.knowledge
+    """The policy after some steps of value iteration for its reward, on the transitions kept with the agent.
+
+    Among points, where observations are numbers, it iterates until nothing changes.
+    """
+    knowledge = policy.knowledge
+    if not isinstance(steps, int) or steps < 0:
+        raise UserError(f"refine is {steps!r}; accepted: a whole number of steps, from 0.")
+    if knowledge.points is not None:
+        return refined_on_points(policy, knowledge.points)
+    kept = refinable(knowledge)
     rewards = torch.from_numpy(policy.reward.values(knowledge, kept.rows.features) / policy.reward_scale)
     start = policy.action_values(kept.states, kept.features)
     known = kept.refine(start, rewards, knowledge.settings.gamma, steps)
@@ -69,13 +77,30 @@ def refined(policy: Policy, steps: int) -> Policy:
     )
 
 
+def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
+    """The optimal policy for the reward among points, by value iteration from the policy's own values."""
+    table, knowledge, phi = points.table, policy.knowledge, policy.model.phi
+    every = range(phi.actions) if phi.include_action else range(1)
+    by_action = [phi.with_action(points.features, a) for a in every]
+    rewards = np.stack([policy.reward.values(knowledge, rows) for rows in by_action], 1) / policy.reward_scale  # (M, A)
+    r = torch.from_numpy(rewards).to(table.share)[None]
+    start = policy.action_values(table.states.rows, points.features).amax(1).to(table.share)
+    Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
+    return replace(
+        policy,
+        corrections=(*policy.corrections, lambda policy, packed, _: table.look_up(packed, Q)),
+        task=policy.task._replace(constant=0.0),
+        whole=True,
+    )
+
+
 def refinable(knowledge: Knowledge) -> KeptTransitions:
     """The transitions that answers are refined on; raises if there are none."""
     if knowledge.method.goals_only:
         raise UserError(f"refine corrects F . z, which {knowledge.settings.method} does not have. Ask without refine.")
     if knowledge.kept is None:
         raise UserError(
-            "Answers are refined on transitions kept with the agent, and this one has none: they are kept only if "
-            "observations are categories. Ask without refine."
+            "refine needs transitions kept with the agent, and this agent has none: they are kept only if observations "
+            "are categories, or at most eight numbers. Ask without refine."
         )
     return knowledge.kept

@@ -16,7 +16,6 @@ from anyreward.model.model import Model
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
 from anyreward.theory.finite_mdp import FiniteMDP
-from anyreward.worlds.spaces import pack_seen
 
 Array = np.ndarray[Any, Any]
 
@@ -66,20 +65,31 @@ def policy_tables(model: Model, observations: Tensor, Z: Tensor, temperature: fl
 
 def packed_states(mdp: FiniteMDP, phi: FeatureMap) -> Tensor:
     """(S, packed) the observation of every state of a finite MDP."""
-    return torch.from_numpy(pack_seen(phi.observation_space, mdp.observations))
+    return torch.from_numpy(phi.seen(mdp.observations))
 
 
 def state_features(mdp: FiniteMDP, phi: FeatureMap) -> Tensor:
     """(S, A, packed features) phi(s, a) of every state and action."""
-    packed = pack_seen(phi.observation_space, mdp.observations)
-    by_action = [phi.of(mdp.observations, packed, np.full(mdp.states, a, dtype=np.int64)) for a in range(mdp.actions)]
+    seen = phi.seen(mdp.observations)
+    by_action = [phi.of(mdp.observations, seen, np.full(mdp.states, a, dtype=np.int64)) for a in range(mdp.actions)]
     return torch.from_numpy(np.stack(by_action, axis=1))
 
 
 def reward_table(reward: Reward, knowledge: Knowledge, mdp: FiniteMDP) -> Array:
-    """(S, A) the reward of every state and action of a finite MDP."""
-    rows = state_features(mdp, knowledge.model.phi)  # (S, A, packed)
-    return reward.values(knowledge, rows.flatten(0, 1)).reshape(mdp.states, mdp.actions)
+    """(S, A) the reward of every state and action of a finite MDP.
+
+    If terminal states are states, it includes gamma times the reward of the terminal state in which the action ends.
+    """
+    phi = knowledge.model.phi
+    rows = state_features(mdp, phi)  # (S, A, packed)
+    r = reward.values(knowledge, rows.flatten(0, 1)).reshape(mdp.states, mdp.actions)
+    if not phi.ends or mdp.ends is None or mdp.ends.nnz == 0:
+        return r
+    where = np.flatnonzero(mdp.ends.sum(0))  # terminal states
+    observations, at_end = mdp.observations[where], np.zeros(mdp.states)
+    ended = phi.of(observations, phi.seen(observations, True), np.zeros(len(where), dtype=np.int64))
+    at_end[where] = reward.values(knowledge, torch.from_numpy(ended))
+    return np.asarray(r + mdp.gamma * (mdp.ends @ at_end).reshape(r.shape))
 
 
 def score_goals(knowledge: Knowledge, mdp: FiniteMDP, temperature: float = 0.0, goals: Array | None = None) -> Scores:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
-from anyreward.learning.collect import Collector, GreedyActions
+from anyreward.learning.collect import Collector, GreedyActions, with_ends
 from anyreward.learning.frames import Frames
 from anyreward.learning.gradient import learning_rate_factor
 from anyreward.learning.machine import threads
@@ -28,7 +28,6 @@ from anyreward.model.encoding import Encoder
 from anyreward.model.networks import ConvEncoder, input_layer, mlp
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import samples
-from anyreward.worlds.spaces import pack_seen
 from anyreward.worlds.stepping import opened, together
 from anyreward.worlds.world import World, open_world
 
@@ -220,9 +219,9 @@ def finetune(
         if value < 1:
             raise UserError(f"{name} is {value}; it must be positive.")
     if not 0 <= epsilon <= 1 or not learning_rate > 0:
-        raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; accepted: 0 to 1, and positive.")
+        raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; expected 0 to 1, and above 0.")
     if policy.corrections or policy.tuned is not None:
-        raise UserError("Fine-tune a plain answer: one without refine, improve and earlier fine-tuning.")
+        raise UserError("finetune() needs a policy without refine, improve and earlier fine-tuning: ask again.")
     random = torch.Generator().manual_seed(seed)
     with ExitStack() as stack:
         if not policy.model.observation_encoder.image:
@@ -264,17 +263,16 @@ def _no_z(n: int) -> Tensor:
 
 def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, Array]:
     phi, n = policy.model.phi, len(np.asarray(given.actions))
-    space = phi.observation_space
     actions = np.asarray(given.actions).astype(np.int64) - phi.action_start
-    before, after = (pack_seen(space, o) for o in (given.observations, given.next_observations))
     terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
+    before, after = phi.seen(given.observations), phi.seen(given.next_observations)
     r = np.asarray(given.rewards, dtype=np.float64)
     shapes = {"observations": before.shape[:1], "next_observations": after.shape[:1], "actions": actions.shape}
     shapes |= {"rewards": r.shape, "terminated": terminated.shape}
     wrong = {name: shape for name, shape in shapes.items() if shape != (n,)}
     if n == 0 or wrong:
         raise UserError(
-            f"There are {n} actions, so all other arrays must have this length, each ({n},); got {wrong or 'none'}."
+            f"There are {n} actions, so all other arrays must have the shape ({n},); got {wrong or 'none'}."
         )
     for name, rows_of in (("observations", before), ("next_observations", after)):
         if not np.isfinite(rows_of).all():
@@ -290,4 +288,9 @@ def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, A
         "terminated": terminated,
         "features": phi.of(given.observations, before, actions),
     }
+    if phi.ends:
+        after = rows["next_observations"] = phi.seen(given.next_observations, terminated)
+        rows |= {"next_features": phi.of(given.next_observations, after, actions), "rewards": r}
+        rows = with_ends(rows, np.random.default_rng(0), phi.actions)
+        r = rows.pop("rewards")
     return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}), r

@@ -20,7 +20,7 @@ from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import leaves, pack_seen, stack
+from anyreward.worlds.spaces import stack
 from anyreward.worlds.stepping import Stepper, around, opened, together
 from anyreward.worlds.world import World, open_world
 
@@ -113,11 +113,14 @@ def evaluate(
 
 
 def _counted(reward: Reward, episode: Episode, knowledge: Knowledge) -> float:
-    """The sum of a reward along an episode."""
+    """The sum of a reward along an episode, with its terminal state, if it has one."""
     phi = knowledge.model.phi
     observations = stack(phi.observation_space, episode.observations[:-1])
     actions = np.asarray(episode.actions) - phi.action_start
-    rows = phi.of(observations, pack_seen(phi.observation_space, observations), actions)
+    rows = phi.of(observations, phi.seen(observations), actions)
+    if phi.ends and episode.terminated:
+        last = stack(phi.observation_space, episode.observations[-1:])
+        rows = np.concatenate([rows, phi.of(last, phi.seen(last, True), actions[:1])])
     return float(reward.values(knowledge, torch.from_numpy(rows)).sum())
 
 
@@ -243,7 +246,7 @@ def bootstrap(values: Array, share: float = 0.95, draws: int = 2_000, seed: int 
 def measures(test: GoalTest, phi: FeatureMap) -> bool:
     """Whether an agent's features are those that the world's goals are given in."""
     width = test.draw(np.random.default_rng(0), 1).shape[1]
-    return phi.kind != "function" and sum(leaf.packed for leaf in leaves(phi.state_space)) == width
+    return phi.kind != "function" and phi.state_packed == width
 
 
 def goal_preferences(knowledge: Knowledge, goals: Array) -> Preferences:

@@ -21,7 +21,7 @@ from anyreward.rewards.reward import Reward
 from anyreward.rewards.state_value import state_value
 from anyreward.rewards.terms import TASK_FORMAT, check_task_path, from_z, sample_arrays, sample_rows
 from anyreward.storage.files import as_json, sha256, write_together
-from anyreward.worlds.spaces import as_batch, is_single, pack_seen
+from anyreward.worlds.spaces import is_single, take
 
 if TYPE_CHECKING:
     from anyreward.trust.report import Trust
@@ -149,11 +149,11 @@ class Policy:
         """
         landmarks = self.model.landmarks
         if landmarks is None or self.corrections or self.tuned is not None:
-            raise UserError("Only a plain answer of an agent with landmarks can be explained by them.")
+            raise UserError("landmark() needs an agent with landmarks, and a policy without refine, improve or tuning.")
         single, packed, _ = self._packed(observations)
         which, ahead = landmarks.leading(packed, self.z)
         landmark = landmarks.landmarks[which.clamp(min=0)]
-        places = torch.where((which < 0)[:, None], packed, landmarks.states.rows[landmark]).numpy()
+        places = torch.where((which < 0)[:, None], packed, landmarks.P.states.rows[landmark]).numpy()
         if self.model.phi.kind == "observation" and not self.model.phi.include_action:
             places = self.model.phi.readable(places)
         gaps = self.reward_scale * ahead.double().numpy()
@@ -190,9 +190,9 @@ class Policy:
         observed rewards. If the answer did not start from samples, its reward is the prior.
         """
         if self.corrections or self.tuned is not None:
-            raise UserError("observe() changes z, but an answer that was refined or tuned depends on more than z.")
+            raise UserError("observe() updates z, but a policy with refine, improve or tuning has more than z.")
         if self.knowledge.method.goals_only:
-            raise UserError(f"{self.knowledge.settings.method} reaches a known goal; it cannot learn from rewards.")
+            raise UserError(f"{self.knowledge.settings.method} supports single goals; it cannot use observed rewards.")
         phi, r = sample_arrays(features, rewards)
         self.belief = self.belief.after(sample_rows(phi, self.knowledge), r, self.knowledge)
         self.task = self.knowledge.task(self.belief.found.z)
@@ -206,7 +206,7 @@ class Policy:
         """
         path = check_task_path(path)
         if self.corrections:
-            raise UserError("The effect of refine and improve is not saved; save the plain answer and ask again.")
+            raise UserError("The effects of refine and improve are not saved; save a policy without them.")
         beside = path.with_suffix(".safetensors")
         if self.tuned is not None and beside.exists() and not path.exists():
             raise UserError(f"{beside} exists and belongs to something else; choose another name.")
@@ -258,8 +258,8 @@ class Policy:
         """Whether it is a single observation, the batch packed, and the batch."""
         space = self.model.phi.observation_space
         single = is_single(space, observations)
-        batch = as_batch(space, observations) if single else observations
-        packed = torch.from_numpy(pack_seen(space, batch))
+        batch = take(space, observations, None) if single else observations
+        packed = torch.from_numpy(self.model.phi.seen(batch))
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
         return single, packed, batch

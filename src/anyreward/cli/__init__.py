@@ -1,4 +1,4 @@
-"""Learn one representation of a world without reward, then answer any reward at once."""
+"""Train an agent in an environment without reward, then get its policy for any reward at once."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _parse(arguments: Sequence[str]) -> Any:
     s = preset("paper" if named == "paper" else "fast", **of_settings)
     start = Train(tyro.MISSING, s, RunSettings(**of_run))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
-        Annotated[Train, tyro.conf.subcommand("train", default=start)],
-        Annotated[Resume, tyro.conf.subcommand("resume")],
-        Annotated[Ask, tyro.conf.subcommand("ask")],
-        Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
-        Annotated[Compare, tyro.conf.subcommand("compare")],
-        Annotated[Theory, tyro.conf.subcommand("theory")],
-        Annotated[Bench, tyro.conf.subcommand("bench")],
-        Annotated[Doctor, tyro.conf.subcommand("doctor")],
-        Annotated[Demo, tyro.conf.subcommand("demo")],
+        Annotated[Train, tyro.conf.subcommand(default=start)],
+        Resume,
+        Ask,
+        Evaluate,
+        Compare,
+        Theory,
+        Bench,
+        Doctor,
+        Demo,
     ]
     return tyro.cli(commands, args=arguments, prog="anyreward", description=__doc__)
 

@@ -1,4 +1,4 @@
-"""`anyreward ask`: answer a reward that is given on the command line."""
+"""`anyreward ask`: the policy for a reward that is given on the command line."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from anyreward.rewards.files import read_demonstration, read_samples
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import check_task_path, from_z, goal
 from anyreward.rewards.terms import reward as reward_of
-from anyreward.tools.answers import Question, maze_of, show_in_maze, show_played
+from anyreward.tools.answers import Answer, maze_of, show_in_maze, show_played
 from anyreward.worlds.maze import Maze
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask a trained agent for the policy of a reward, which is the sum of all terms given here."""
+    """Get the policy of a trained agent for a reward: the sum of all goals, expressions and other terms given here."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     goal: tuple[str, ...] = ()
-    """Goals to reach: their features, such as 9,9 (x,y of a maze cell). Append :2 for a weight of 2, also to files and
-    environments."""
+    """Goals to reach, by their features, such as 9,9 (x,y of a maze cell).
+    Append :2 for a weight of 2, here and to files and environments."""
     avoid: tuple[str, ...] = ()
-    """Goals to avoid: their features; the weight is -0.5, or with :2 appended -2."""
+    """Goals to avoid, by their features. The weight is -0.5, or -2 with :2 appended."""
     reward: tuple[str, ...] = ()
-    """Expressions over the features' names, such as "(x > 6) * exp(-y)"."""
+    """Expressions in the names of the features, such as "(x > 6) * exp(-y)"."""
     samples: tuple[str, ...] = ()
     """Files of reward samples: .npz (features, rewards) or .csv (column names in the first line, reward last)."""
     distribution: Literal["training", "other"] = "training"
-    """Distribution of the samples: that of the training data, or any other."""
+    """Distribution that the samples were drawn from: that of the training data, or another one."""
     demonstration: tuple[str, ...] = ()
     """Files of demonstrations to follow: .npz (observations, and actions if B sees actions)."""
     environment: tuple[str, ...] = ()
-    """Gymnasium ids of environments like the agent's own, whose reward is sampled by exploring again."""
+    """Gymnasium ids of environments with the agent's spaces. Their reward is sampled by the exploration policy."""
     budget: int = 10_000
-    """Number of steps in each of these environments."""
+    """Number of steps in each --environment."""
     z: tuple[str, ...] = ()
-    """Files of z written by --save."""
+    """Files of task vectors z, written by --save."""
     save: Path | None = None
-    """Write z to this .json file."""
+    """Write the task vector z to this .json file."""
     start: str | None = None
-    """Mazes: the cell x,y where the drawn trajectory starts (default: the first free cell)."""
+    """For mazes: the cell x,y where the drawn trajectory starts. Without it: the first free cell."""
     figure: Path | None = None
-    """Write a picture of the answer to this PNG: values and a path in a maze, a rollout elsewhere."""
+    """Write a picture of the policy to this PNG: values and a trajectory in a maze, a rollout elsewhere."""
     video: Path | None = None
-    """Write a film of a rollout to this GIF, where the world can be rendered."""
+    """Write a film of a rollout to this GIF, if the environment can be rendered."""
     refine: int = 0
-    """Refine the answer by this number of steps of value iteration on kept transitions (categorical worlds only)."""
-    improve: str | None = None
-    """Generalised policy improvement over this number of z drawn as in training, or over "goals"."""
+    """Refine the policy by this number of steps of value iteration on kept transitions (categorical states only)."""
+    improve: int | str | None = None
+    """Generalised policy improvement over this number of z, drawn as in training, or over "goals"."""
     seed: int = 0
     """Seed of rollouts and exploration."""
 
     def run(self) -> None:
-        """Print the answer and how far to trust it; draw a picture on request."""
+        """Print the policy's values and its trust report; draw a picture on request."""
         agent = Agent.load(self.run_folder)
         maze = maze_of(agent)
         if maze is not None and self.video:
@@ -72,27 +72,25 @@ class Ask:
         if self.save is not None:
             check_task_path(self.save)
         reward = self._reward(agent)
-        improve = None if self.improve is None else _whole_number(self.improve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            policy = agent.ask(reward, self.refine, improve)
+            policy = agent.ask(reward, self.refine, self.improve)
         console = Console()
+        show = partial(console.print, highlight=False, soft_wrap=True, markup=False)
         for warning in caught:
-            console.print(f"Note: {warning.message}", highlight=False, soft_wrap=True, markup=False)
+            show(f"Note: {warning.message}")
         if maze is None:
             size = policy.reward_scale * float(policy.z.norm())
-            console.print(
-                f"reward       {reward}\n|z_R|        {size:.4g}", highlight=False, soft_wrap=True, markup=False
-            )
-            show_played(agent, policy, reward, self.figure, self.video, self.seed)
+            show(f"reward       {reward}\n|z_R|        {size:.4g}")
+            show_played(agent, policy, self.figure, self.video, self.seed)
         else:
-            show_in_maze(agent, maze, [Question(str(reward), reward, start, policy)], self.figure, console)
+            show_in_maze(agent, maze, [Answer(str(reward), policy, start)], self.figure, console)
             if not reward.has_values:
-                console.print("Values are those of the reward as represented by B.", soft_wrap=True)
+                show("The values are those of the reward as represented by B.")
         if not agent.knowledge.method.goals_only:
-            console.print(str(policy.trust), highlight=False, soft_wrap=True, markup=False)
+            show(str(policy.trust))
         if self.save is not None:
-            console.print(f"z: {policy.save(self.save)}", highlight=False, soft_wrap=True)
+            show(f"z: {policy.save(self.save)}")
 
     def _reward(self, agent: Agent) -> Reward:
         """The sum of all terms."""
@@ -109,8 +107,8 @@ class Ask:
         terms += [_weighted(text, lambda name: from_z(Path(name))) for text in self.z]
         if not terms:
             raise UserError(
-                "There is no reward to answer. Give one: --goal, --reward, --samples, --demonstration, --environment "
-                "or --z (anyreward ask --help)."
+                "No reward is given. Use --goal, --avoid, --reward, --samples, --demonstration, --environment or --z "
+                "(anyreward ask --help)."
             )
         return sum(terms, start=Reward(()))
 
@@ -120,7 +118,7 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise UserError(
-            f"{text!r} is not a list of numbers; write the features separated by commas, such as 9,9."
+            f"{text!r} is not a list of numbers; give the features separated by commas, such as 9,9."
         ) from None
 
 
@@ -140,19 +138,12 @@ def _weighted(text: str, make: Callable[[str], Reward], weight: float = 1.0) -> 
     return size * make(place)
 
 
-def _whole_number(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
 def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:
     """The (x, y) of --start, or of the first free cell."""
     places = [(int(x), int(y)) for x, y in maze.coordinates[maze.free]]
     given = places[0] if text is None else tuple(_numbers(text))
     if given not in places:
         raise UserError(
-            f"--start {text} is not a free cell of this maze; write x,y such as {places[0][0]},{places[0][1]}."
+            f"--start {text} is not a free cell of this maze; give x,y such as {places[0][0]},{places[0][1]}."
         )
     return int(given[0]), int(given[1])

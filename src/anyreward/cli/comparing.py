@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from anyreward.agent import Agent
-from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.compare import compare
 from anyreward.figures.curves import draw_curves
 from anyreward.storage.files import write_json
 from anyreward.storage.metrics import read_metrics
+from anyreward.tools.tables import titled
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare agents of one world, trained by any method, on the same rewards.
+    """Compare agents of one environment, trained by any method, on the same rewards.
 
     Runs whose folders differ only in their seed (NAME-seed0, NAME-seed1, or NAME/seed0) form one group.
     """
@@ -33,7 +33,7 @@ class Compare:
     rewards: int = 100
     """Number of rewards of each kind: goals, sums of goals, goals with forbidden states, dense rewards."""
     goals: int | None = None
-    """Rollouts: number of random goals (default: all of the world's list, or 1,000)."""
+    """Number of random goals to play for. Without it: all goals of the environment's list, or 1,000."""
     seed: int = 0
     """Seed of rewards, goals, starts and random actions."""
     json: Path | None = None
@@ -44,17 +44,15 @@ class Compare:
     def run(self) -> None:
         """Evaluate, and print, write and draw the results."""
         if not self.run_folders:
-            raise UserError("There is nothing to compare: name one run folder or more.")
+            raise UserError("There is nothing to compare; give at least one run folder.")
         runs = by_name(self.run_folders)
         groups = {name: [Agent.load(folder) for folder in folders] for name, folders in runs.items()}
-        rows: list[dict[str, Any]] = []
         console = Console()
         with console.status("Evaluating all agents on the same rewards ..."):
-            for row in compare(groups, self.rewards, self.goals, self.seed):
-                rows.append(row.summary())
+            rows = [row.summary() for row in compare(groups, self.rewards, self.goals, self.seed)]
         world = next(iter(groups.values()))[0].world_name
         console.print(table(world, groups, rows))
-        print("Mean (5th percentile) over seeds and rewards: 0 = random policy, 1 = optimal policy, greedy answers.")
+        print("Mean (5th percentile) over seeds and rewards: 0 = random policy, 1 = optimal policy; greedy policies.")
         if "goals reached" in rows[0]:
             print("Goals reached: success rate by the paper's protocol (95% interval over goals).")
         if self.json:

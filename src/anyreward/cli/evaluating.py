@@ -12,31 +12,31 @@ from rich.console import Console
 
 from anyreward.acting.play import goal_test_of
 from anyreward.agent import Agent
-from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.all_rewards import suite
 from anyreward.storage.files import write_json
+from anyreward.tools.tables import titled
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a trained agent: exactly if its world can be solved, else by rollouts for goals, as in the paper."""
+    """Evaluate a trained agent: exactly in a finite MDP, otherwise by playing for goals, as in the paper."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
     suite: Literal["goals", "all-rewards"] = "goals"
-    """goals: the paper's policy quality, or its success rate of rollouts. all-rewards (finite worlds only): families of
-    rewards, 0 = random, 1 = optimal."""
+    """goals: the paper's policy quality or, if episodes are played, its success rate.
+    all-rewards (finite environments only): scores on families of rewards, 0 = random policy, 1 = optimal policy."""
     goals: int | None = None
-    """Rollouts: number of random goals (default: all of the world's list, or 1,000)."""
+    """Number of random goals to play for. Without it: all goals of the environment's list, or 1,000."""
     rewards: int = 300
-    """Suite all-rewards: number of rewards in each family (single goals: every state)."""
+    """For all-rewards: number of rewards in each family. The family of single goals has every state."""
     seed: int = 0
     """Seed of rewards, goals, starts and random actions."""
     temperature: float = 0.0
-    """Suite all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
+    """For all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
     refine: int = 0
-    """Suite all-rewards: number of steps of value iteration on kept transitions to refine each answer."""
+    """For all-rewards: refine each policy by this number of steps of value iteration on kept transitions."""
     json: Path | None = None
     """Also write the results to this JSON file."""
 
@@ -67,10 +67,10 @@ class Evaluate:
             cells = [f"{row[key]:.3f}" for key in ("mean", "median", "p5", "worst")]
             table.add_row(name, *cells, f"{row['rewards']:,}")
             if row["barely"]:
-                notes.append(f"{name}: for {row['barely']} rewards the optimum is barely better than random.")
+                notes.append(f"{name}: for {row['barely']} rewards the optimum is barely better than a random policy.")
         Console().print(table)
         if agent.knowledge.method.goals_only:
-            notes.append(f"All other rewards: not possible; {agent.settings.method} reaches single goals only.")
+            notes.append(f"All other rewards: not possible; {agent.settings.method} supports single goals only.")
         elif not agent.model.phi.include_action:
             notes.append("Rewards on states and actions: not possible; this agent's B sees no actions.")
         for line in notes:

@@ -9,15 +9,15 @@ import tyro
 from rich.console import Console
 
 from anyreward.agent import Agent
-from anyreward.cli.tables import titled
 from anyreward.errors import UserError
 from anyreward.experiments.theory import WEAK, tightness
 from anyreward.storage.files import write_json
+from anyreward.tools.tables import titled
 
 
 @dataclass(frozen=True)
 class Theory:
-    """Check the paper's bounds for an agent of a finite world: every bound, and the gap that it bounds."""
+    """Print the paper's bounds for an agent of a finite environment, beside the gaps that they bound."""
 
     run_folder: tyro.conf.Positional[Path]
     """The agent's folder."""
@@ -32,7 +32,7 @@ class Theory:
         """Compute the bounds, and print and write them."""
         if self.rewards < 1 or self.seed < 0:
             raise UserError(
-                f"--rewards is {self.rewards} and --seed {self.seed}; accepted: positive, and not negative."
+                f"--rewards is {self.rewards} and --seed {self.seed}; --rewards must be positive, and --seed 0 or more."
             )
         agent = Agent.load(self.run_folder)
         title = f"{agent.world_name}: bounds and gaps, means over rewards"
@@ -47,9 +47,9 @@ class Theory:
                 table.add_row(row["statement"], row["rewards"], *sizes, f"{row['informative']:.0%}")
         console.print(table)
         broken = [f"{row['statement']} ({row['rewards']})" for row in rows if not row["holds"]]
-        print("trivial: the trivial bound; useful: share of rewards with a smaller bound (docs/theory.md).")
+        print("trivial: the trivial bound; useful: share of rewards whose bound is smaller than it (docs/theory.md).")
         if not any(row["statement"] == WEAK for row in rows):
-            print(f"{WEAK}: left out; it needs a goal for each state.")
+            print(f"{WEAK}: left out, because it needs a goal for each state.")
         print(f"A bound was exceeded: {', '.join(broken)}." if broken else "Every bound holds.")
         if self.json:
             write_json(self.json, {"agent": agent.fingerprint, "seed": self.seed, "rows": rows})

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from anyreward.cli.tables import titled
 from anyreward.storage.files import write_json
 from anyreward.tools.bench import PARTS, Part, run_bench
 from anyreward.tools.demo import UPDATES, run_demo
 from anyreward.tools.doctor import check_parts
+from anyreward.tools.tables import titled
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Bench:
     parts: tuple[Part, ...] = PARTS
     """Benchmarks to run."""
     dim: int = 100
-    """d of the timed updates."""
+    """d, the dimension of F, B and z, in the timed updates."""
     cycles: int = 50
-    """Number of timed cycles of 40 updates."""
+    """Number of timed cycles (of 40 updates each)."""
     compile: bool = True
     """Also time compiled updates."""
     json: Path | None = None
@@ -74,7 +74,7 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Demo:
-    """Train on the four rooms in a few seconds, then answer three rewards never seen."""
+    """Train in the four rooms in a few seconds, then show the policies for three rewards not seen in training."""
 
     out: Path = Path("demo")
     """Folder for the agent and the picture."""

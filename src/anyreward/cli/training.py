@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyreward.errors import UserError
-from anyreward.learning.settings import RunChanges, RunSettings, Settings
+from anyreward.learning.settings import RunSettings, Settings
 from anyreward.tools.sweep import train_seeds
 from anyreward.training import resume, train
 
 
 @dataclass(frozen=True)
 class Train:
-    """Learn a representation without reward, online in a world or offline from a dataset; or a baseline (--method)."""
+    """Train an agent without reward, in an environment or from a dataset. --method selects a baseline."""
 
     source: tyro.conf.Positional[str]
     """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
@@ -26,13 +26,13 @@ class Train:
     preset: Literal["fast", "paper"] = "fast"
     """Default values of the settings below."""
     out: Path | None = None
-    """The run folder (default: runs/SOURCE-PRESET-seedSEED)."""
+    """The run folder. Without it: runs/SOURCE-PRESET-seedSEED."""
     overwrite: bool = False
     """Replace an existing agent in the run folder."""
     tensorboard: bool = False
     """Also write TensorBoard events; metrics.jsonl is always written."""
     minutes: float | None = None
-    """Stop after this time; `anyreward resume` continues the run."""
+    """Stop after this number of minutes. `anyreward resume` continues the run."""
     seeds: tuple[int, ...] = ()
     """Train with each of these seeds, in parallel processes and separate folders (instead of --seed)."""
 
@@ -47,21 +47,13 @@ class Train:
             folders = {seed: Path(f"{root}{seed}") for seed in self.seeds}
         else:
             folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("overwrite", "tensorboard", "minutes")}
         try:
             if self.seeds:
-                options: dict[str, Any] = {"tensorboard": self.tensorboard, "minutes": self.minutes}
-                train_seeds(self.source, self.settings, self.run_settings, folders, self.overwrite, **options)
+                train_seeds(self.source, self.settings, self.run_settings, folders, **options)
             else:
-                out = folders[self.settings.seed]
-                agent = train(
-                    self.source,
-                    settings=self.settings,
-                    run=self.run_settings,
-                    out=out,
-                    overwrite=self.overwrite,
-                    tensorboard=self.tensorboard,
-                    minutes=self.minutes,
-                )
+                (out,) = folders.values()
+                agent = train(self.source, settings=self.settings, run=self.run_settings, out=out, **options)
                 if agent.model.landmarks is not None:
                     print(agent.model.landmarks.describe())
         except KeyboardInterrupt:
@@ -71,46 +63,41 @@ class Train:
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a training run that was stopped, or train for longer."""
+    """Continue a training run that was stopped, or train for longer.
+
+    Options that are not given keep the values of the run.
+    """
 
     run_folder: tyro.conf.Positional[Path]
     """The run's folder."""
     updates: int | None = None
-    """Total number of updates (default: that of the run's settings)."""
+    """New total number of updates."""
     source: str | None = None
     """The dataset of the run, if it was trained on one."""
     tensorboard: bool = False
     """Also write TensorBoard events."""
     minutes: float | None = None
-    """Stop after this time."""
+    """Stop after this number of minutes."""
     replay_size: int | None = None
-    """Capacity of the replay buffer, in transitions (default: as before)."""
+    """New capacity of the replay buffer, in transitions."""
     replay_file: str | None = None
-    """Images only: new file for the frames of the replay buffer (default: as before)."""
+    """For images only: new file for the frames of the replay buffer."""
     threads: int | None = None
-    """CPU threads (default: as before)."""
+    """New number of CPU threads (0: chosen by the cost of an update)."""
     device: str | None = None
-    """Where to train: cpu or cuda (default: as before)."""
+    """New device: cpu or cuda."""
     compile: bool | None = None
-    """Whether to compile the updates (default: as before)."""
+    """Whether to compile the updates."""
     environments: int | None = None
-    """Environments that are stepped together (default: as before)."""
+    """New number of environments that are stepped together."""
     evaluate_every: int | None = None
-    """Updates between two lines of metrics (default: as before)."""
+    """New number of updates between two lines of metrics."""
 
     def run(self) -> None:
         """Continue training, and print the folder of the agent."""
         try:
-            given = {name: getattr(self, name) for name in RunChanges.__annotations__}
-            changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-            resume(
-                self.run_folder,
-                updates=self.updates,
-                source=self.source,
-                tensorboard=self.tensorboard,
-                minutes=self.minutes,
-                **changes,
-            )
+            given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+            resume(given.pop("run_folder"), **given)
         except KeyboardInterrupt:
             raise _stopped([self.run_folder]) from None
         print("Agent:", self.run_folder)

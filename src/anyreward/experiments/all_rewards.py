@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +15,8 @@ from anyreward.acting.policy import action_probabilities
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.worlds.spaces import Array
 
-Array = np.ndarray[Any, Any]
 Family = Callable[[np.random.Generator, FiniteMDP, Array, int], Array]
 """(rng, mdp, places (S, 2), n) -> rewards, (n, S) on states or (n, S, A) on states and actions"""
 
@@ -132,7 +131,7 @@ def family_rewards(agent: Agent, mdp: FiniteMDP, name: str, n: int, seed: int) -
     """(n, S, A) the rewards of a family, the same for every agent of a world."""
     table = agent.model.phi.table
     if table is None:
-        raise UserError(f"The suite all-rewards needs a world whose states lie on a map; {agent.world_name} has none.")
+        raise UserError(f"The suite all-rewards needs states with positions, as in mazes; {agent.world_name} has none.")
     rng = np.random.default_rng([seed, *name.encode()])
     r = FAMILIES[name](rng, mdp, np.asarray(table, dtype=np.float64)[mdp.observations], n)
     return r if r.ndim == 3 else mdp.on_states(r)
@@ -149,11 +148,14 @@ def tables_to_z(agent: Agent, mdp: FiniteMDP, r: Array) -> tuple[Tensor, Tensor]
 
 
 def rewards_of(agent: Agent, mdp: FiniteMDP, r: Array, features: Tensor) -> Tensor:
-    """(n, rows) the values of rewards r (n, S, A) of a finite world at packed features (rows, packed)."""
+    """(n, rows) the values of rewards r (n, S, A) of a finite world at packed features (rows, packed).
+
+    Terminal states pay nothing.
+    """
     every = state_features(mdp, agent.model.phi).flatten(0, 1).numpy()  # (S A, packed)
     place = {row.tobytes(): i for i, row in enumerate(every)}
-    index = [place[row.tobytes()] for row in features.numpy()]
-    return torch.from_numpy(r.reshape(len(r), -1)[:, index])
+    index = np.array([place.get(row.tobytes(), -1) for row in features.numpy()])
+    return torch.from_numpy(np.where(index >= 0, r.reshape(len(r), -1)[:, index], 0.0))
 
 
 def score_family(

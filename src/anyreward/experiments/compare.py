@@ -19,8 +19,7 @@ from anyreward.rewards.terms import reward as reward_of
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.theory.grid import grid_actions, grid_mdp, played_value
 from anyreward.worlds.continuous_maze import ACTION_NAMES, Plane
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 NOT_POSSIBLE = "not possible"
 KINDS = {
@@ -87,12 +86,6 @@ class PlayedQuestions(NamedTuple):
         return np.asarray((values - self.random) / (self.optimal - self.random))
 
 
-def solved(mdp: FiniteMDP, paid: Array) -> Questions:
-    """Questions with the values of the random and the optimal policy."""
-    uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
-    return Questions(mdp, paid, mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1))
-
-
 def questions(agent: Agent, n: int = 100, seed: int = 0) -> Mapping[str, Questions | PlayedQuestions]:
     """The rewards of each kind for the agent's world; empty if it is neither finite nor the continuous maze."""
     make = agent.world().make
@@ -107,7 +100,9 @@ def questions(agent: Agent, n: int = 100, seed: int = 0) -> Mapping[str, Questio
 def _in_states(mdp: FiniteMDP, family: str, n: int, seed: int) -> Questions:
     rng = np.random.default_rng([seed, *family.encode()])
     nowhere = np.zeros((mdp.states, 2))  # these families do not use positions
-    return solved(mdp, mdp.on_states(rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n]))
+    paid = mdp.on_states(rng.permutation(FAMILIES[family](rng, mdp, nowhere, n))[:n])
+    uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
+    return Questions(mdp, paid, mdp.policy_value(uniform, paid).mean(-1), mdp.optimal_value(paid).mean(-1))
 
 
 def _in_the_plane(agent: Agent, plane: Plane, n: int, seed: int) -> dict[str, PlayedQuestions]:
@@ -183,14 +178,7 @@ class Row(NamedTuple):
 def compare(
     groups: Mapping[str, Sequence[Agent]], n: int = 100, goals: int | None = None, seed: int = 0
 ) -> Iterator[Row]:
-    """Scores of agents of one world on the same rewards, then those of the random and the optimal policy.
-
-    Args:
-        groups: agents by name of their group; a group, such as several seeds, has common scores.
-        n: number of rewards of each kind.
-        goals: number of goals, in worlds with a protocol for goals; by default as in `Agent.reach_goals`.
-        seed: of the rewards.
-    """
+    """Scores of groups of agents on the same n rewards of each kind, then of the random and the optimal policy."""
     first, *others = [agent for members in groups.values() for agent in members]
     for other in others:
         if (other.world_recipe, other.settings.gamma) != (first.world_recipe, first.settings.gamma):
@@ -199,11 +187,11 @@ def compare(
                 f"{first.settings.gamma:g}) and {other.world_name} (gamma {other.settings.gamma:g})."
             )
     if n < 1 or seed < 0:
-        raise UserError(f"{n} rewards and seed {seed}; the first must be positive, the second not negative.")
+        raise UserError(f"rewards is {n} and seed {seed}; rewards must be positive, and seed 0 or more.")
     asked, plays = questions(first, n, seed), first.world().goal_test is not None
     if not asked and not plays:
         raise UserError(
-            f"{first.world_name} can neither be solved exactly nor has a protocol for goals: nothing to compare."
+            f"{first.world_name} is not a finite MDP and does not define when a goal is reached: nothing to compare."
         )
 
     def reached(agents: Sequence[Agent], epsilon: float | None = None) -> Array | None:

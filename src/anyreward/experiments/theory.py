@@ -15,8 +15,7 @@ from anyreward.theory import bounds
 from anyreward.theory.bounds import Bound
 from anyreward.theory.fb import FB, exact
 from anyreward.theory.finite_mdp import FiniteMDP
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 KINDS = ("single goal", "smooth", "dense")
 """Kinds of rewards on the goals of a finite world, each with |r| <= 1."""
@@ -34,7 +33,7 @@ def fb_tables(agent: Agent, mdp: FiniteMDP | None = None) -> FB:
     is evaluated at z scaled as in `Agent.ask`: scaling a reward changes no policy.
     """
     if agent.knowledge.method.goals_only:
-        raise UserError(f"The theorems are about F and B, and {agent.settings.method} has none.")
+        raise UserError(f"The theorems are about F and B, and {agent.settings.method} has neither.")
     mdp = mdp or agent.exact_mdp()
     seen = {row.tobytes(): w for row, w in zip(agent.sample.rows.numpy(), agent.sample.weights.numpy(), strict=True)}
     visited = [all(row.tobytes() in seen for row in pairs) for pairs in state_features(mdp, agent.model.phi).numpy()]

@@ -10,8 +10,7 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.figures.maze import finish, pyplot
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 COLOURS = ("#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
 """Seven colours that colour-blind people can distinguish."""
@@ -33,17 +32,13 @@ def band(values: Array) -> tuple[Array, Array]:
     return values.mean(0), t * values.std(0, ddof=1) / np.sqrt(n)
 
 
-def draw_curves(
-    runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path, heading: str = "", metric: str | None = None
-) -> Path:
+def draw_curves(runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path, heading: str) -> Path:
     """Draw one curve per name: the mean over its runs, each a list of metrics, with a 95% band."""
     lines = [line for metrics in runs.values() for run in metrics for line in run]
-    common = [name for name in METRICS if lines and all(name in line for line in lines)]
-    if metric is None and not common:
+    metric = next((name for name in METRICS if lines and all(name in line for line in lines)), None)
+    if metric is None:
         raise UserError(f"These runs have none of {', '.join(METRICS)} in common; there is nothing to draw.")
-    metric = metric or common[0]
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(7.4, 5.0), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(7.4, 5.0), layout="constrained")
     for i, (name, metrics) in enumerate(runs.items()):
         x = sorted(set.intersection(*({line["updates"] for line in run} for run in metrics)))
         known = [{line["updates"]: line[metric] for line in run} for run in metrics]
@@ -51,6 +46,6 @@ def draw_curves(
         colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
         axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=name)  # curves may coincide
         axis.fill_between(x, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1), color=colour, alpha=0.2, lw=0)
-    axis.set(xlabel="updates", ylabel=METRICS.get(metric, metric), ylim=(0, 1.02), xlim=(0, None))
+    axis.set(xlabel="updates", ylabel=METRICS[metric], ylim=(0, 1.02), xlim=(0, None))
     axis.grid(alpha=0.3)
     return finish(figure, path, heading, columns=2)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from anyreward.figures.maze import finish, pyplot, wrapped
-
-Array = np.ndarray[Any, Any]
-ORANGE, VERMILION = "#e69f00", "#d55e00"
+from anyreward.figures.maze import ORANGE, VERMILION, finish, mark_goals, pyplot, wrapped
+from anyreward.worlds.spaces import Array
 
 
 @dataclass(frozen=True)
@@ -30,27 +27,22 @@ class Film:
 
 
 def draw_square(
-    panels: Sequence[tuple[str, Array, Sequence[Array], Array, Array]], walls: Array, path: Path, heading: str = ""
+    title: str, values: Array, walls: Array, paths: Sequence[Array], goals: Array, forbidden: Array, path: Path
 ) -> Path:
-    """Draw the continuous maze, one panel per answer.
-
-    A panel is a title, values (k, k) on a grid indexed by y and x, paths (steps, 2), goals and costs (n, 2).
-    """
-    plt = pyplot()
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 5.4), squeeze=False, layout="constrained")
-    for axis, (title, values, paths, goals, forbidden) in zip(axes[0], panels, strict=True):
-        ticks = np.linspace(0, 1, len(values))
-        filled = axis.contourf(ticks, ticks, values, levels=20, cmap="viridis")
-        figure.colorbar(filled, ax=axis, shrink=0.75, label="value (agent's estimate)")
-        for i, (x0, y0, x1, y1) in enumerate(walls):
-            axis.plot([x0, x1], [y0, y1], color="black", linewidth=6, label="wall" if i == 0 else None)
-        for i, xy in enumerate(paths):
-            axis.plot(*xy.T, color="white", linewidth=3.2, zorder=3)
-            axis.plot(*xy.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path" if i == 0 else None)
-            axis.scatter(*xy[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start" if i == 0 else None)
-        _mark(axis, goals, forbidden)
-        axis.set(title=wrapped(title), xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    return finish(figure, path, heading)
+    """Draw the continuous maze: values (k, k) by y and x, walls (n, 4), paths (steps, 2), goals and costs (n, 2)."""
+    figure, axis = pyplot().subplots(figsize=(4.8, 5.4), layout="constrained")
+    ticks = np.linspace(0, 1, len(values))
+    filled = axis.contourf(ticks, ticks, values, levels=20, cmap="viridis")
+    figure.colorbar(filled, ax=axis, shrink=0.75, label="value (agent's estimate)")
+    for x0, y0, x1, y1 in walls:
+        axis.plot([x0, x1], [y0, y1], color="black", linewidth=6, label="wall")
+    for xy in paths:
+        axis.plot(*xy.T, color="white", linewidth=3.2, zorder=3)
+        axis.plot(*xy.T, ".-", color=ORANGE, linewidth=1.6, zorder=4, label="path")
+        axis.scatter(*xy[0], s=70, color=ORANGE, edgecolor="black", zorder=5, label="start")
+    mark_goals(axis, goals, forbidden)
+    axis.set(title=wrapped(title), xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    return finish(figure, path)
 
 
 def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
@@ -72,7 +64,7 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
             rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
             for part in unbroken(film.positions[: i + 1], wide):
                 axis.plot(*part.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
-            _mark(axis, goals, forbidden)
+            mark_goals(axis, goals, forbidden)
     return finish(figure, path, heading)
 
 
@@ -105,12 +97,3 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / film.fps), loop=0)
     return path
-
-
-def _mark(axis: Any, goals: Array, forbidden: Array) -> None:
-    for positions, style in (
-        (goals, {"s": 190, "marker": "*", "color": "white", "label": "goal"}),
-        (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "cost"}),
-    ):
-        if len(positions):
-            axis.scatter(*np.asarray(positions)[:, :2].T, edgecolor="black", zorder=6, **style)

@@ -12,9 +12,9 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.worlds.maze import Maze
+from anyreward.worlds.spaces import Array
 
-Array = np.ndarray[Any, Any]
-
+ORANGE, VERMILION = "#e69f00", "#d55e00"
 _ARROWS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
@@ -81,6 +81,16 @@ def finish(figure: Any, path: Path, heading: str = "", columns: int | None = Non
     return path
 
 
+def mark_goals(axis: Any, goals: Array | Sequence[Any], forbidden: Array | Sequence[Any]) -> None:
+    """Draw goals and costs, (n, 2) or more columns each, as stars and crosses."""
+    for positions, style in (
+        (goals, {"s": 190, "marker": "*", "color": "white", "label": "goal"}),
+        (forbidden, {"s": 110, "marker": "X", "color": VERMILION, "label": "cost"}),
+    ):
+        if len(positions):
+            axis.scatter(*np.asarray(positions)[:, :2].T, edgecolor="black", zorder=6, **style)
+
+
 def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) -> None:
     grid = np.full(maze.cells, np.nan)
     grid[maze.free] = panel.value
@@ -96,33 +106,12 @@ def _draw_panel(plt: Any, figure: Any, axis: Any, maze: Maze, panel: MazePanel) 
         color="white", edgecolor="black", linewidth=0.5,
     )  # fmt: skip
     axis.scatter(x[~moving], y[~moving], s=28, marker="s", color="white", edgecolor="black", label="stay", zorder=3)
-    axis.plot(*panel.path.T, color="#e69f00", linewidth=2.6, zorder=4, label="trajectory")
-    axis.scatter(*panel.path[0], s=90, color="#e69f00", edgecolor="black", zorder=5, label="start")
-    if panel.goals:
-        axis.scatter(
-            *np.array(panel.goals).T, s=190, marker="*", color="#ffffff", edgecolor="black", zorder=6, label="goal"
-        )
-    if panel.forbidden:
-        axis.scatter(
-            *np.array(panel.forbidden).T,
-            s=110,
-            marker="X",
-            color="#d55e00",
-            edgecolor="black",
-            zorder=6,
-            label="cost",
-        )
+    axis.plot(*panel.path.T, color=ORANGE, linewidth=2.6, zorder=4, label="trajectory")
+    axis.scatter(*panel.path[0], s=90, color=ORANGE, edgecolor="black", zorder=5, label="start")
+    mark_goals(axis, panel.goals, panel.forbidden)
     if panel.landmarks:
-        axis.scatter(
-            *np.array(panel.landmarks).T,
-            s=260,
-            marker="o",
-            facecolor="none",
-            edgecolor="#cc79a7",
-            linewidth=2.2,
-            zorder=7,
-            label="landmark headed for",
-        )
+        rings = {"s": 260, "marker": "o", "facecolor": "none", "edgecolor": "#cc79a7", "linewidth": 2.2}
+        axis.scatter(*np.array(panel.landmarks).T, zorder=7, label="landmark headed for", **rings)
     axis.set(title=wrapped(panel.title), xlabel="x", ylabel="y")
     axis.set_xticks(range(0, maze.width, max(1, maze.width // 11)))
     axis.set_yticks(range(0, maze.height, max(1, maze.height // 11)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,13 +43,14 @@ class Batch(NamedTuple):
     second: Tensor
     """weights of the last rows of ``g`` in the second, independent minibatch"""
 
-    def split(self, n: int) -> tuple[Batch, Batch]:
-        """The first n minibatches of a stack, and the others."""
-        return Batch(*(field[:n] for field in self)), Batch(*(field[n:] for field in self))
-
     def each(self) -> list[Batch]:
         """The minibatches of a stack."""
         return [Batch(*fields) for fields in zip(*(field.unbind() for field in self), strict=True)]
+
+
+def split(stack: Any, n: int) -> tuple[Any, Any]:
+    """The first n minibatches of a stack, which is a named tuple such as `Batch`, and the others."""
+    return stack._make(field[:n] for field in stack), stack._make(field[n:] for field in stack)
 
 
 class KnownFeatures(NamedTuple):
@@ -86,35 +87,29 @@ def known_features(
     return KnownFeatures(features[example], counts[present] / n, row_of)
 
 
-class DrawnRows(NamedTuple):
-    """The transitions of n minibatches."""
+def draw_rows(
+    model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator
+) -> tuple[Tensor, Transitions, dict[str, Tensor]]:
+    """Draw the transitions of n minibatches: their numbers (n b,) in the replay buffer, rows, and first five columns.
 
-    numbers: Tensor
-    """(n b,) their rows in the replay buffer"""
-    rows: Transitions
-    """(n b, ...)"""
-    actions: Tensor
-    """(n, b) in ascending order"""
-    counts: Tensor
-    """(n, A) how often each action was taken; empty on a GPU, where reading it would synchronise"""
-    discount: Tensor
-    """(n, b) gamma, or 0 where the transition terminated"""
-
-
-def draw_rows(model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator) -> DrawnRows:
-    """Draw the transitions of n minibatches, each sorted by action.
-
-    F's last layer can then process the rows of one action at a time.
+    Each minibatch is sorted by action, so that F's last layer can process the rows of one action at a time. The columns
+    are the fields of `Batch` from ``x`` to ``discount``.
     """
-    held, b = replay.transitions, s.batch_size
+    held, b, observe = replay.transitions, s.batch_size, model.observation_encoder
     device = held.actions.device
     index = torch.randint(len(replay), (n, b), generator=random, device=device)
     actions, order = held.actions[index].sort(1)
     counts = _counts(actions, model.actions)
     index = index.gather(1, order).flatten()
     rows = replay.at(index)
-    discount = s.gamma * (~rows.terminated).to(torch.float32).view(n, b)
-    return DrawnRows(index, rows, actions, counts if device.type == "cpu" else counts[:, :0], discount)
+    columns = {
+        "x": observe.compact(rows.observations).view(n, b, -1),
+        "actions": actions,
+        "counts": counts if device.type == "cpu" else counts[:, :0],  # reading it would synchronise a GPU
+        "next_x": observe.compact(rows.next_observations).view(n, b, -1),
+        "discount": s.gamma * (~rows.terminated).to(torch.float32).view(n, b),
+    }
+    return index, rows, columns
 
 
 def draw(
@@ -131,8 +126,8 @@ def draw(
     """
     held, b = replay.transitions, s.batch_size
     device = held.actions.device
-    _, rows, actions, counts, discount = draw_rows(model, replay, s, n, random)
-    observe, encoder = model.observation_encoder, model.feature_encoder
+    _, rows, columns = draw_rows(model, replay, s, n, random)
+    encoder = model.feature_encoder
     shared = encoder.categorical
     own = rows.next_features if s.first_step and rows.next_features is not None else rows.features  # multiplies F_i
     if known is not None:
@@ -154,11 +149,7 @@ def draw(
     g = encoder.compact(features)
     no_z = torch.empty(n, b, 0, device=device)
     return Batch(
-        x=observe.compact(rows.observations).view(n, b, -1),
-        actions=actions,
-        counts=counts,
-        next_x=observe.compact(rows.next_observations).view(n, b, -1),
-        discount=discount,
+        **columns,
         z=no_z,
         shown_z=no_z,
         g=g.expand(n, -1, -1) if shared else g.view(n, 2 * b, -1),
@@ -194,3 +185,19 @@ def _counts(values: Tensor, most: int) -> Tensor:
     n = len(values)
     offset = most * torch.arange(n, device=values.device)[:, None]
     return torch.bincount((values + offset).flatten(), minlength=n * most).view(n, most)
+
+
+def rho_rows(model: Model, replay: Replay, most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows (n,) of the replay buffer that represent rho, and their weights (n,), with a sum of one.
+
+    All rows if features are categories; else ``most`` random ones, with all terminal states, which are few.
+    """
+    if model.feature_encoder.categorical or not model.phi.ends:
+        chosen = replay.sample(most, seed, every=model.feature_encoder.categorical)
+        return chosen, torch.full((len(chosen),), 1 / len(chosen), dtype=torch.float64)
+    ended = replay.transitions.features[:, -1] > 0.5
+    order = replay.sample(replay.size, seed)  # a random order of all rows
+    chosen = torch.cat([order[ended[order]][: most // 4], order[~ended[order]][:most]])
+    last = ended[chosen]
+    weights = torch.where(last, ended.double().mean() / last.sum(), (~ended).double().mean() / (~last).sum())
+    return chosen, weights.cpu()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.learning.loop import Learning
-from anyreward.learning.replay import Replay, from_columns
+from anyreward.learning.replay import from_columns
 
 FILE = "training.safetensors"
 LARGEST_REPLAY = 2 * 10**9
@@ -53,13 +53,10 @@ def load_checkpoint(folder: Path, learning: Learning, agent: str) -> None:
 def _restore(learning: Learning, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     learning.done, learning.seconds, learning.earlier = about["done"], about["seconds"], about.get("earlier", 0)
     learning.method.load_state(tensors, learning.done)
-    if "replay.actions" in tensors:
-        _refill(learning.replay, tensors, about["added"], about["capacity"])
-    else:
+    if "replay.actions" not in tensors:
         learning.earlier += about["added"]
-
-
-def _refill(replay: Replay, tensors: dict[str, Tensor], added: int, capacity: int) -> None:
+        return
+    replay, added, capacity = learning.replay, about["added"], about["capacity"]
     rows, same = from_columns(tensors, "replay."), replay.capacity == capacity
     if not same and len(rows.actions) == capacity:
         rows = rows.map(lambda column: column.roll(-(added % capacity), 0))  # oldest first

@@ -82,31 +82,34 @@ class Collector:
 
     def _step(self, epsilon: float, greedy: GreedyActions | None, new_tasks: Callable[[int], Tensor] | None) -> Columns:
         stepper, features = self._stepper, self._features
-        n, packed = stepper.num_envs, stepper.packed
+        n, seen = stepper.num_envs, features.marked(stepper.packed)
         actions = self._rng.integers(features.actions, size=n)
         if self._tasks is None and new_tasks is not None and (epsilon < 1.0 or self._running is not None):
             self._tasks = new_tasks(n)
         if epsilon < 1.0 and greedy is not None and self._tasks is not None:
-            chosen = greedy(torch.from_numpy(packed), self._tasks).numpy()
+            chosen = greedy(torch.from_numpy(seen), self._tasks).numpy()
             actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
-        phi = features.of(stepper.observations, packed, actions)  # before the step, which may reuse their memory
+        phi = features.of(stepper.observations, seen, actions)  # before the step, which may reuse their memory
         step = stepper.step(actions)
+        after = features.marked(step.packed, step.terminated)
         rows: Columns = {
             "rewards": step.rewards,
-            "observations": packed,
+            "observations": seen,
             "actions": actions,
-            "next_observations": step.packed,
+            "next_observations": after,
             "terminated": step.terminated,
             "features": phi,
         }
-        if self._next_features:
-            rows["next_features"] = features.of(step.observations, step.packed, actions)
+        if self._next_features or features.ends:
+            rows["next_features"] = features.of(step.observations, after, actions)
         over = step.over
         if self._running is not None and self._tasks is not None:
             over = over | np.array([len(episode) + 1 >= LONGEST_EPISODE for episode in self._running])
             rows = self._finished(rows | {"goals": self._tasks.numpy()}, step.valid, over)
         else:
             rows = {name: np.array(column[step.valid]) for name, column in rows.items()}
+            if features.ends:
+                rows = with_ends(rows, self._rng, features.actions)
         if self._tasks is not None and new_tasks is not None and over.any():
             self._tasks[torch.from_numpy(over)] = new_tasks(int(over.sum()))
         return rows
@@ -124,3 +127,25 @@ class Collector:
         if not over:
             return {name: column[:0] for name, column in rows.items()} | {"left": np.zeros(0, dtype=np.int64)}
         return {name: np.stack([row[name] for row in over]) for name in over[0]}
+
+
+def with_ends(rows: Columns, rng: np.random.Generator, actions: int) -> Columns:
+    """Append the terminal states of transitions as states of their own, in which a last, arbitrary action is taken.
+
+    The transitions into them do not terminate any more; the last actions do, and pay no reward.
+    """
+    ended = np.flatnonzero(rows["terminated"])
+    rows["terminated"] = np.zeros_like(rows["terminated"])
+    if len(ended) == 0:
+        return rows
+    after, phi = rows["next_observations"][ended], rows["next_features"][ended]
+    last = {
+        "observations": after,
+        "actions": rng.integers(actions, size=len(ended)),
+        "next_observations": after,
+        "terminated": np.ones(len(ended), dtype=bool),
+        "features": phi,
+        "next_features": phi,
+        "rewards": np.zeros(len(ended)),
+    }
+    return {name: np.concatenate([column, last[name]]) for name, column in rows.items()}

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from anyreward.errors import UserError
+from anyreward.learning.collect import with_ends
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import FeatureMap
 from anyreward.storage.files import read_arrays
-from anyreward.worlds.spaces import Space, pack_seen, take
+from anyreward.worlds.spaces import Space, take
 from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +44,8 @@ class Dataset:
 
     def transitions(self, features: FeatureMap, next_features: bool = False) -> Transitions:
         """The packed transitions, with phi(s, a), and with ``next_features`` phi of the next state as well."""
-        packed = pack_seen(self.observation_space, self.observations)
-        following = pack_seen(self.observation_space, self.next_observations)
+        packed = features.seen(self.observations)
+        following = features.seen(self.next_observations, self.terminated.astype(bool))
         actions = (self.actions - discrete_actions(self.action_space).start).astype(np.int64)
         rows = {
             "observations": packed,
@@ -53,13 +54,15 @@ class Dataset:
             "terminated": self.terminated.astype(bool),
             "features": features.of(self.observations, packed, actions),
         }
-        if next_features:
+        if next_features or features.ends:
             rows["next_features"] = features.of(self.next_observations, following, actions)
         for name in ("observations", "next_observations"):
             if not np.isfinite(rows[name]).all():
                 bad = int(np.flatnonzero(~np.isfinite(rows[name]).all(1))[0])
                 column = name.replace("_", " ")
                 raise UserError(f"The {column} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
+        if features.ends:
+            rows = with_ends(rows, np.random.default_rng(0), features.actions)
         return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()})
 
 
@@ -72,7 +75,12 @@ def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
     text = str(source)
     if "\n" in text:  # the drawing of a maze, not a path
         return False
-    return text.endswith(".npz") or text.startswith("minari:") or (Path(text) / "data" / "metadata.json").is_file()
+    if text.endswith(".npz") or text.startswith("minari:"):
+        return True
+    try:
+        return (Path(text) / "data" / "metadata.json").is_file()
+    except OSError:  # too long for a path
+        return False
 
 
 def open_dataset(source: Dataset | str | Path) -> Dataset:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
+from torch import nn
 
 from anyreward.learning.batch import Batch, KnownFeatures, draw, draw_z, known_features, with_z
 from anyreward.learning.fast.compiled import compiled_updates
-from anyreward.learning.gradient import gradient_cycle
-from anyreward.learning.method import Behaviour, Method, Report
+from anyreward.learning.gradient import GradientMethod
+from anyreward.learning.method import Behaviour, Report
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
-from anyreward.learning.update import Learner, Updates, updates
+from anyreward.learning.update import Updates, updates
 from anyreward.model.basis import MOST_ROWS, Basis, state_width
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
@@ -21,13 +23,14 @@ from anyreward.model.model import Model, make_encoders
 from anyreward.model.networks import Backward, Bias, Forward
 
 
-class ForwardBackward(Method):
+class ForwardBackward(GradientMethod):
     """F and B as networks, learned together."""
+
+    feature_encoding: ClassVar[str] = ""
+    """The encoding of numbers for B, if it is not the setting."""
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
-        self.learner = Learner(model.F, model.B, model.bias, s.first_step)
-        self.networks = self.learner.networks
         self._updates: Updates = partial(updates, self.learner)
         if run.compile:
             self._updates = compiled_updates(self.learner, two_threads=run.threads != 1)
@@ -37,21 +40,24 @@ class ForwardBackward(Method):
     @classmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
         """Networks with random weights."""
-        observe, features = make_encoders(phi, s.normalise, s.encoding)
-        F = _forward(observe, phi, s)
-        B = Backward(features.width, s.dim, s.hidden, s.layers, s.layer_norm)
-        return Model(phi, observe, features, F, B, _bias(observe, features, s))
+        observe, features = make_encoders(phi, s.normalise, s.encoding, cls.feature_encoding or s.encoding)
+        shape = (s.dim, s.hidden, s.layers, s.layer_norm)
+        F = Forward(observe.width, phi.actions, *shape, s.action_input, s.wide, observe.image)
+        B = cls.fresh_B(phi, features, s)
+        bias = Bias(observe.width, features.width, *shape, observe.image) if s.bias else None
+        return Model(phi, observe, features, F, B, bias)
+
+    @classmethod
+    def fresh_B(cls, phi: FeatureMap, features: Encoder, s: Settings) -> nn.Module:
+        """An untrained B of encoded features."""
+        return Backward(features.width, s.dim, s.hidden, s.layers, s.layer_norm)
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
         """pi_z with z drawn as in training."""
         return Behaviour(self.model.greedy, partial(draw_z, self.model, self.replay, self.s, random=random))
 
-    def cycle(self, done: int, end: int) -> Report:
-        """Gradient steps on F and B."""
-        images = self.replay.frames is not None
-        return gradient_cycle(self.learner.networks, self.s, done, end, images, self._draw, self._update)
-
-    def _draw(self, n: int) -> Batch:
+    def draw(self, n: int) -> Batch:
+        """Transitions and features, without z."""
         s, replay = self.s, self.replay
         if s.pairs == "all" and replay.added > self._counted:  # at most the rows of two minibatches for B
             held, self._counted = replay.transitions, replay.added
@@ -59,36 +65,26 @@ class ForwardBackward(Method):
             self._known = known_features(self.model.feature_encoder, held.features, 2 * s.batch_size, following)
         return draw(self.model, replay, s, n, self.random, self._known)
 
-    def _update(self, group: Batch, rates: Sequence[float]) -> Report:
+    def update(self, group: Batch, learning_rates: Sequence[float]) -> Report:
+        """Gradient steps on F and B."""
         group = with_z(group, self.model, self.replay, self.s, self.random)  # z from the current B
-        return self._updates(group, rates, self.s.temperature, self.s.orthonormality)
+        return self._updates(group, learning_rates, self.s.temperature, self.s.orthonormality)
 
 
-class SuccessorFeatures(Method):
+class SuccessorFeatures(ForwardBackward):
     """Universal successor features: B is a basis fitted to the warm-up, and only F is learned."""
+
+    feature_encoding = "plain"
+    uses_next_features = True  # the Laplacian basis is fitted to them
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
-        self._fb = ForwardBackward(model, replay, s, run)
-        self.random, self.explore, self.networks = self._fb.random, self._fb.explore, self._fb.networks
         self._measured = 0  # transitions that had been added when E[B B^T] was measured
 
     @classmethod
-    def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
-        """A network F with random weights, and a basis that is not fitted yet."""
-        observe, features = make_encoders(phi, s.normalise, s.encoding, feature_encoding="plain")
-        F = _forward(observe, phi, s)
-        basis = Basis(s.basis, features, s.dim, phi.table)
-        return Model(phi, observe, features, F, basis, _bias(observe, features, s))
-
-    @classmethod
-    def needs_next_features(cls, s: Settings) -> bool:
-        """Always: the Laplacian basis is fitted to them."""
-        return True
-
-    def behaviour(self, random: torch.Generator) -> Behaviour:
-        """pi_z with z drawn as in training."""
-        return self._fb.behaviour(random)
+    def fresh_B(cls, phi: FeatureMap, features: Encoder, s: Settings) -> nn.Module:
+        """A basis that is not fitted yet."""
+        return Basis(s.basis, features, s.dim, phi.table)
 
     def prepare(self) -> None:
         """Fit the basis to the data seen so far."""
@@ -105,22 +101,10 @@ class SuccessorFeatures(Method):
             self._measured = replay.added
             rows = torch.linspace(0, len(replay) - 1, min(len(replay), MOST_ROWS), device=self.model.device)
             B = self.model.backward_map(replay.transitions.features[rows.long()])
-            self._fb.learner.BB = B.T @ B / len(B)
-        return self._fb.cycle(done, end)
+            self.learner.BB = B.T @ B / len(B)
+        return super().cycle(done, end)
 
 
 def basis_dim(phi: FeatureMap, s: Settings) -> int:
     """The d of successor features: the setting, or with basis "state" the width of the features."""
     return state_width(Encoder(phi.space, s.normalise)) if s.basis == "state" else s.dim
-
-
-def _forward(observe: Encoder, phi: FeatureMap, s: Settings) -> Forward:
-    return Forward(
-        observe.width, phi.actions, s.dim, s.hidden, s.layers, s.layer_norm, s.action_input, s.wide, observe.image
-    )
-
-
-def _bias(observe: Encoder, features: Encoder, s: Settings) -> Bias | None:
-    if not s.bias:
-        return None
-    return Bias(observe.width, features.width, s.dim, s.hidden, s.layers, s.layer_norm, observe.image)

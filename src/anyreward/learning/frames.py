@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,7 @@ def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str
         folder = Path(file).resolve().parent
         if not folder.is_dir():
             raise UserError(f"replay_file is {file!r}, but there is no folder {folder}.")
-        status = os.statvfs(folder)
-        free, where, instead = status.f_bavail * status.f_frsize, f"on the disk of {folder}", "use another disk"
+        free, where, instead = shutil.disk_usage(folder).free, f"on the disk of {folder}", "use another disk"
     else:
         free, where, instead = available_memory(), "in memory", "keep frames in a file (replay_file)"
     fits = int(SHARE * free / (frames_each * frame_bytes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,70 +11,93 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.learning.batch import draw_rows
-from anyreward.learning.gradient import gradient_cycle
-from anyreward.learning.method import Behaviour, Method, Metrics, Report
+from anyreward.learning.gradient import GradientMethod
+from anyreward.learning.method import Behaviour, Report
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
-from anyreward.learning.update import TARGET_ROWS, Learner, forward_taken
-from anyreward.model.encoding import Encoder
+from anyreward.learning.update import Learner, forward_taken, in_pieces
 from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model, make_encoders
 from anyreward.model.networks import Forward, GoalInput
 from anyreward.worlds.goals import GoalTest
 
-Reached = Callable[[Tensor, Tensor], Tensor]
-"""(n,) whether achieved features (n, packed) reach the goals (n, packed)."""
 
-
-class GoalDQN(Method):
+class GoalDQN(GradientMethod):
     """Q(s, a, g) as a network; z is the encoded goal, so that acting, evaluating and saving work as for FB."""
 
     goals_only = True
+    uses_next_features = True  # they determine whether the goal was reached
     whole_episodes = True
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
-        self.learner = Learner(model.F, model.B)
-        self.networks = self.learner.networks
         self.goals: Goals | None = None
 
     @classmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
         """A network with random weights."""
-        observe, features = make_encoders(phi, s.normalise, s.encoding)
+        observe, features = make_encoders(phi, s.normalise, s.encoding, s.encoding)
         shape = (s.dim, s.hidden, s.layers, s.layer_norm, s.action_input, s.wide, observe.image)
         Q = Forward(observe.width, phi.actions, *shape, goal=features.width)
         return Model(phi, observe, features, Q, GoalInput(features.width))
 
-    @classmethod
-    def needs_next_features(cls, s: Settings) -> bool:
-        """Always: they determine whether the goal was reached."""
-        return True
-
     def enter(self, test: GoalTest | None, start: Tensor, seed: int) -> None:
-        """Set the goals: the world's own goals or, for categories, all visited features."""
-        self.goals = goals_in(test, self.model.feature_encoder, self.replay, start, self.explore, seed)
+        """Set the goals: those of the world's own protocol or, for categories, all visited features.
+
+        Before the first transitions, these are the features ``start`` (n, packed) of the first observations.
+        """
+        encoder, replay, random = self.model.feature_encoder, self.replay, self.explore
+        if test is not None:
+            rng = np.random.default_rng(seed)
+            self.goals = Goals(
+                lambda n: torch.from_numpy(test.draw(rng, n).astype(np.float32)),
+                lambda achieved, goals: torch.from_numpy(test.reached(achieved.cpu().numpy(), goals.cpu().numpy())),
+            )
+            return
+        if not encoder.categorical:
+            raise UserError(
+                "goal-dqn needs a definition of when a goal is reached. This environment has none, and its features "
+                "are numbers. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. Pacman with their "
+                "default features."
+            )
+
+        def draw(n: int) -> Tensor:
+            known, _ = encoder.distinct(replay.transitions.features if len(replay) else start)
+            rows = torch.randint(len(known), (n,), generator=random, device=random.device)
+            return known[rows.to(known.device)].cpu()
+
+        self.goals = Goals(draw, lambda achieved, goals: (achieved == goals).all(1))
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
         """Greedy actions for one goal of the world per episode."""
         if self.goals is None:
-            raise UserError("goal-dqn learns online, in a world whose goals are known.")
+            raise UserError("goal-dqn cannot be trained from a dataset; it needs an environment that defines goals.")
         model = self.model
         return Behaviour(lambda packed, goal: model.greedy(packed, model.backward_map(goal)), self.goals.draw)
 
-    def cycle(self, done: int, end: int) -> Report:
-        """Gradient steps on Q."""
-        goals, s, images = self.goals, self.s, self.replay.frames is not None
+    def draw(self, n: int) -> GoalBatch:
+        """Transitions with the goals of their episodes, or with hindsight goals."""
+        replay, s = self.replay, self.s
+        numbers, rows, columns = draw_rows(self.model, replay, s, n, self.random)
+        held, goals, b = replay.transitions, rows.goals, s.batch_size
+        assert self.goals is not None
         assert goals is not None
-        return gradient_cycle(
-            self.learner.networks,
-            s,
-            done,
-            end,
-            images,
-            lambda n: draw_goals(self.model, self.replay, s, n, self.random, goals.reached),
-            lambda group, rates: goal_updates(self.learner, group, rates, s.gamma),
+        assert rows.left is not None
+        assert rows.next_features is not None
+        assert held.next_features is not None
+        if s.method == "goal-dqn-her":
+            replaced, later = hindsight(rows.left, s.hindsight, self.random)
+            future = held.next_features[(numbers + later) % replay.capacity]
+            goals = torch.where(replaced[:, None], future, goals)
+        return GoalBatch(
+            **columns,
+            goals=self.model.backward_map(goals).view(n, b, -1),
+            rewards=self.goals.reached(rows.next_features, goals).to(columns["discount"]).view(n, b),
         )
+
+    def update(self, group: GoalBatch, learning_rates: Sequence[float]) -> Report:
+        """Gradient steps on Q."""
+        return goal_updates(self.learner, group, learning_rates, self.s.gamma)
 
 
 class Goals(NamedTuple):
@@ -83,35 +105,8 @@ class Goals(NamedTuple):
 
     draw: Callable[[int], Tensor]
     """(n, packed features) goals for new episodes"""
-    reached: Reached
-
-
-def goals_in(
-    test: GoalTest | None, encoder: Encoder, replay: Replay, start: Tensor, random: torch.Generator, seed: int
-) -> Goals:
-    """The goals of a world by its own protocol; else, if features are categories, all visited features.
-
-    Before the first transitions, these are the features ``start`` (n, packed) of the first observations.
-    """
-    if test is not None:
-        rng = np.random.default_rng(seed)
-        return Goals(
-            lambda n: torch.from_numpy(test.draw(rng, n).astype(np.float32)),
-            lambda achieved, goals: torch.from_numpy(test.reached(achieved.cpu().numpy(), goals.cpu().numpy())),
-        )
-    if not encoder.categorical:
-        raise UserError(
-            "goal-dqn needs to know when a goal is reached, and this world does not say: its features are numbers, for "
-            "which it has no protocol for goals. Use method='fb', or a maze, the continuous maze, FetchReach or Ms. "
-            "Pacman with their default features."
-        )
-
-    def draw(n: int) -> Tensor:
-        known, _ = encoder.distinct(replay.transitions.features if len(replay) else start)
-        rows = torch.randint(len(known), (n,), generator=random, device=random.device)
-        return known[rows.to(known.device)].cpu()
-
-    return Goals(draw, lambda achieved, goals: (achieved == goals).all(1))
+    reached: Callable[[Tensor, Tensor], Tensor]
+    """(n,) whether achieved features (n, packed) reach the goals (n, packed)"""
 
 
 class GoalBatch(NamedTuple):
@@ -132,10 +127,6 @@ class GoalBatch(NamedTuple):
     rewards: Tensor
     """(n, b) one where the next state is the goal"""
 
-    def split(self, n: int) -> tuple[GoalBatch, GoalBatch]:
-        """The first n minibatches, and the others."""
-        return GoalBatch(*(field[:n] for field in self)), GoalBatch(*(field[n:] for field in self))
-
 
 def hindsight(left: Tensor, share: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
     """The "future" strategy: (n,) which goals to replace, and (n,) how many transitions later the new goal is reached.
@@ -148,33 +139,6 @@ def hindsight(left: Tensor, share: float, random: torch.Generator) -> tuple[Tens
     return replaced, torch.minimum(later, left)  # a product may round up to left + 1
 
 
-def draw_goals(
-    model: Model, replay: Replay, s: Settings, n: int, random: torch.Generator, reached: Reached
-) -> GoalBatch:
-    """The minibatches of n updates: transitions with the goals of their episodes, or with hindsight goals."""
-    drawn = draw_rows(model, replay, s, n, random)
-    rows, held = drawn.rows, replay.transitions
-    assert rows.goals is not None
-    assert rows.left is not None
-    assert rows.next_features is not None
-    assert held.next_features is not None
-    goals = rows.goals
-    if s.method == "goal-dqn-her":
-        replaced, later = hindsight(rows.left, s.hindsight, random)
-        future = held.next_features[(drawn.numbers + later) % replay.capacity]
-        goals = torch.where(replaced[:, None], future, goals)
-    b, observe = s.batch_size, model.observation_encoder
-    return GoalBatch(
-        x=observe.compact(rows.observations).view(n, b, -1),
-        actions=drawn.actions,
-        counts=drawn.counts,
-        next_x=observe.compact(rows.next_observations).view(n, b, -1),
-        discount=drawn.discount,
-        goals=model.backward_map(goals).view(n, b, -1),
-        rewards=reached(rows.next_features, goals).to(drawn.discount).view(n, b),
-    )
-
-
 def goal_targets(rewards: Tensor, discount: Tensor, Q_next: Tensor, gamma: float) -> Tensor:
     """(...) r + discount max_a Q(s', a, g), clipped to 0 to 1 / (1 - gamma), for Q_next (..., A)."""
     return (rewards + discount * Q_next.amax(-1)).clamp(0.0, 1 / (1 - gamma))
@@ -183,10 +147,8 @@ def goal_targets(rewards: Tensor, discount: Tensor, Q_next: Tensor, gamma: float
 def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[float], gamma: float) -> Report:
     """The gradient updates of a group of minibatches between two target updates; reports the last one."""
     n, b = group.actions.shape
-    step = 1 if group.next_x.dtype == torch.uint8 else max(1, TARGET_ROWS // b)
-    pieces = zip(torch.split(group.next_x, step), torch.split(group.goals, step), strict=True)
     with torch.no_grad():
-        Q_next = torch.cat([learner.F_target(x.flatten(0, 1), g.flatten(0, 1)) for x, g in pieces])  # (n b, A, 1)
+        Q_next = in_pieces(learner.F_target, group.next_x, group.goals)  # (n b, A, 1)
         targets = goal_targets(group.rewards, group.discount, Q_next.view(n, b, -1), gamma)
     for i, rate in enumerate(learning_rates):
         Q = forward_taken(learner.F, group.x[i], group.goals[i], group.actions[i], group.counts[i])  # (b, 1)
@@ -194,12 +156,8 @@ def goal_updates(learner: Learner, group: GoalBatch, learning_rates: Sequence[fl
         learner.networks.gradient.zero_()
         torch.autograd.backward([Q], [error / b])
         learner.networks.step(rate)
-    return Report(partial(_loss, error), partial(_diagnostics, learner, Q.detach()))
-
-
-def _loss(error: Tensor) -> Metrics:
-    return {"bellman_loss": 0.5 * error.square().mean()}
-
-
-def _diagnostics(learner: Learner, Q: Tensor) -> Metrics:
-    return {"q_mean": Q.mean(), "q_std": Q.std(correction=0), **learner.gradient_norms()}
+    Q = Q.detach()
+    return Report(
+        lambda: {"bellman_loss": 0.5 * error.square().mean()},
+        lambda: {"q_mean": Q.mean(), "q_std": Q.std(correction=0), **learner.gradient_norms()},
+    )

@@ -1,50 +1,54 @@
-"""A cycle of gradient steps, for all methods with networks."""
+"""Learning by gradient steps, for all methods with networks."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from anyreward.learning.fast.flat import FlatNetworks
-from anyreward.learning.method import Report
-from anyreward.learning.settings import Settings
+from anyreward.learning.batch import split
+from anyreward.learning.method import Method, Report
+from anyreward.learning.replay import Replay
+from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.update import Learner
+from anyreward.model.model import Model
 
 IMAGES_AT_ONCE = 2
 """Minibatches of images drawn together: more would not fit in the cache."""
 
 
-def gradient_cycle(
-    networks: FlatNetworks,
-    s: Settings,
-    done: int,
-    end: int,
-    images: bool,
-    draw: Callable[[int], Any],
-    update: Callable[[Any, Sequence[float]], Report],
-) -> Report:
-    """Do the updates from ``done`` to ``end``: draw stacked minibatches, do gradient steps, update target networks."""
-    at_once = IMAGES_AT_ONCE if images else s.updates_per_cycle
-    while done < end:
-        drawn = draw(min(end - done, at_once))
-        for n in group_sizes(done, done + len(drawn.actions), s.target_every):
-            group, drawn = drawn.split(n)
-            last = update(group, [learning_rate(s, done + i) for i in range(n)])
-            done += n
-            if done % s.target_every == 0:
-                networks.move_targets(s.target_retention)
-    return last
+class GradientMethod(Method):
+    """A method that learns by gradient steps on minibatches, with target networks."""
 
+    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
+        super().__init__(model, replay, s, run)
+        self.learner = Learner(model.F, model.B, model.bias, s.first_step)
+        self.networks = self.learner.networks
 
-def group_sizes(done: int, end: int, every: int) -> list[int]:
-    """The numbers of gradient updates between target updates; the targets of each group are computed together."""
-    moves = [done, *range(done - done % every + every, end, every), end]
-    return [after - before for before, after in itertools.pairwise(moves)]
+    @abstractmethod
+    def draw(self, n: int) -> Any:
+        """The minibatches of n updates, stacked."""
 
+    @abstractmethod
+    def update(self, group: Any, learning_rates: Sequence[float]) -> Report:
+        """The gradient steps on stacked minibatches between two target updates; reports the last one."""
 
-def learning_rate(s: Settings, done: int) -> float:
-    """Adam's learning rate after ``done`` updates."""
-    return s.learning_rate * learning_rate_factor(done / s.updates, s.learning_rate_decay)
+    def cycle(self, done: int, end: int) -> Report:
+        """Draw stacked minibatches, do gradient steps, update target networks."""
+        s = self.s
+        at_once = s.updates_per_cycle if self.replay.frames is None else IMAGES_AT_ONCE
+        while done < end:
+            drawn = self.draw(min(end - done, at_once))
+            while left := len(drawn.actions):
+                n = min(left, s.target_every - done % s.target_every)  # the targets of these are computed together
+                group, drawn = split(drawn, n)
+                progress = [(done + i) / s.updates for i in range(n)]
+                rates = [s.learning_rate * learning_rate_factor(p, s.learning_rate_decay) for p in progress]
+                last = self.update(group, rates)
+                done += n
+                if done % s.target_every == 0:
+                    self.learner.networks.move_targets(s.target_retention)
+        return last
 
 
 def learning_rate_factor(progress: float, decay: float) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from anyreward.learning.batch import draw_features
+from anyreward.learning.batch import draw_features, rho_rows
 from anyreward.learning.method import Behaviour, Method, Metrics, Report
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
@@ -38,12 +38,12 @@ class Landmarks(Method):
     def possible(phi: FeatureMap, s: Settings) -> bool:
         """Whether F and B can be tables: landmarks are on, and the states and features can be listed."""
         plain = s.method == "fb" and s.first_step == 0 and not s.bias
-        return s.landmarks > 0 and plain and can_list(phi.seen_space) and can_list(phi.space)
+        return s.landmarks > 0 and plain and can_list(phi.seen_space, phi.ends) and can_list(phi.space, phi.ends)
 
     @classmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
         """Empty tables."""
-        observe, features = make_encoders(phi, s.normalise, s.encoding)
+        observe, features = make_encoders(phi, s.normalise, s.encoding, s.encoding)
         return Model(phi, observe, features, LandmarkForward(observe, phi.actions), TableBackward(features))
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
@@ -79,7 +79,7 @@ class Landmarks(Method):
         """Compute the tables if they are needed: for greedy exploration, and at the end."""
         if end == self.s.updates:
             self.finish()
-        elif self.s.exploration < 1:
+        elif self.s.exploration < 1 and self.explorer is None:
             self.refresh()
         return Report(lambda: self._figures, lambda: {})
 
@@ -95,7 +95,7 @@ class Landmarks(Method):
             return
         assert isinstance(F, LandmarkForward)
         assert isinstance(B, TableBackward)
-        sample = replay.sample(s.feature_sample, s.seed, every=self.model.feature_encoder.categorical)
+        sample = rho_rows(self.model, replay, s.feature_sample, s.seed)
         figures = learn_tables(
             F,
             B,
@@ -104,7 +104,7 @@ class Landmarks(Method):
             s.gamma,
             s.dim,
             s.landmarks,
-            s.features_include_action,
+            self.model.phi,
             self.on_progress,
         )
         self._figures = {name: torch.tensor(value) for name, value in figures.items()}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anyreward.learning.collect import Collector
+from anyreward.learning.explorer import EPSILON
 from anyreward.learning.machine import open_device
-from anyreward.learning.method import Method, Report
+from anyreward.learning.method import Behaviour, Method, Report
 from anyreward.learning.methods import check_compile, method_of
-from anyreward.learning.replay import Replay
+from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.model import Model
 
@@ -32,11 +34,28 @@ class Learning:
     """of training, without evaluation"""
     earlier: int = 0
     """transitions collected for a replay buffer that was not kept when the run stopped"""
+    held_out: Transitions | None = None
+    """transitions that are not learned from"""
+    hold_out: int = 0
+    """how many of these a whole run collects, evenly over its cycles"""
 
     @property
     def model(self) -> Model:
         """The model that is trained."""
         return self.method.model
+
+    @property
+    def exploration(self) -> float:
+        """The share of uniform actions."""
+        return EPSILON if self.method.explorer is not None else self.method.exploration()
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The behaviour policy."""
+        method = self.method
+        if method.explorer is not None:
+            return Behaviour(method.explorer.greedy, method.explorer.new_tasks)
+        return method.behaviour(method.explore)
 
 
 def begin(model: Model, replay: Replay, s: Settings, run: RunSettings | None = None) -> Learning:
@@ -53,7 +72,6 @@ def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tu
     The model is changed in place. Yields the number of updates so far and a report of the last one, after each cycle.
     """
     method, replay, model, s = learning.method, learning.replay, learning.model, learning.settings
-    greedy, new_tasks = method.behaviour(method.explore)
     wanted = replay.added
 
     def collect(steps: int, epsilon: float) -> None:
@@ -61,10 +79,11 @@ def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tu
         wanted += steps  # whole episodes may give more transitions; the excess counts towards the next call
         while collector is not None and replay.added < wanted:
             most = min(wanted - replay.added, MOST_AT_ONCE)
-            rows = collector.collect(most, epsilon, greedy, new_tasks)
+            rows = collector.collect(most, epsilon, *behaviour)
             model.normalise(rows.observations, rows.features)
             replay.add(rows)
 
+    explorer, behaviour = method.explorer, learning.behaviour
     if learning.done == 0:
         if collector is None:
             model.normalise(replay.transitions.observations, replay.transitions.features)
@@ -73,8 +92,20 @@ def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tu
     elif len(replay) == 0:
         collect(max(s.warmup_steps, REFILL * s.steps_per_cycle), s.exploration)
     while learning.done < s.updates:
-        collect(method.steps(), method.exploration())
+        if explorer and collector and len(replay):
+            explorer.see(replay.transitions, replay.added)
+        collect(method.steps(), learning.exploration)
         end = min(learning.done + s.updates_per_cycle, s.updates)
         report = method.cycle(learning.done, end)
         learning.done = end
+        hold_out(learning, collector, end / s.updates)
         yield end, report
+
+
+def hold_out(learning: Learning, collector: Collector | None, share: float = 1.0) -> None:
+    """Collect held-out transitions, until there is this share of those that a whole run collects."""
+    held = 0 if learning.held_out is None else len(learning.held_out.actions)
+    missing = math.ceil(learning.hold_out * share) - held
+    if collector is not None and missing > 0:
+        rows = collector.collect(missing, learning.exploration, *learning.behaviour)
+        learning.held_out = rows if learning.held_out is None else learning.held_out.joined(rows)

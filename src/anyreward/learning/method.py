@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyreward.learning.collect import GreedyActions
+from anyreward.learning.explorer import Explorer, can_explore
 from anyreward.learning.fast.flat import FlatNetworks
 from anyreward.learning.replay import Replay
 from anyreward.learning.settings import RunSettings, Settings
@@ -42,6 +43,8 @@ class Method(ABC):
 
     goals_only: ClassVar[bool] = False
     """Whether its agents answer single goals only."""
+    uses_next_features: ClassVar[bool] = False
+    """Whether it needs phi of the next state for any settings."""
     whole_episodes: ClassVar[bool] = False
     """Whether it needs transitions of whole episodes with their goals; such a method learns online only."""
 
@@ -51,6 +54,10 @@ class Method(ABC):
         """for the updates"""
         self.explore = torch.Generator(model.device).manual_seed(stream_seed(s.seed, "explore"))
         """for collecting transitions, independent of the updates"""
+        self.explorer: Explorer | None = None
+        """the behaviour policy, if it goes to what was tried least"""
+        if s.explore == "rare" and not self.whole_episodes and can_explore(model.phi):
+            self.explorer = Explorer(model.observation_encoder, model.phi, stream_seed(s.seed, "explorer"))
         self.networks: FlatNetworks | None = None
         """the trained networks; None if there are no gradient steps"""
 
@@ -62,7 +69,7 @@ class Method(ABC):
     @classmethod
     def needs_next_features(cls, s: Settings) -> bool:
         """Whether transitions need phi of the next state."""
-        return s.first_step == 1
+        return cls.uses_next_features or s.first_step == 1
 
     @abstractmethod
     def behaviour(self, random: torch.Generator) -> Behaviour:

@@ -38,6 +38,6 @@ def check_compile(s: Settings, run: RunSettings) -> None:
     """Raise a UserError if compile is on and the updates have no compiled version."""
     if run.compile and (s.method != "fb" or s.first_step or s.bias):
         raise UserError(
-            "compile is on, but neither first_step = 1 nor bias nor other methods than fb are compiled. Turn compile "
-            "off."
+            "compile is on, but compiled updates support neither first_step=1 nor bias nor methods other than fb. Turn "
+            "compile off."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -65,15 +64,10 @@ class TrainingProgress:
             self._bar.update(self._task, completed=done, rate=rate, note=note)
         elif self._enabled and done >= self._next_line:
             left = (self._total - done) / max(rate, 1e-9)
-            self._console.print(
-                f"{done:,}/{self._total:,} {self._unit}  {rate:.0f} {self._unit}/s  {left:.0f} s left  {note}".rstrip(),
-                highlight=False,
-                soft_wrap=True,
-            )
+            pace = f"{rate:.0f} {self._unit}/s  {left:.0f} s left"
+            self.say(f"{done:,}/{self._total:,} {self._unit}  {pace}  {note}".rstrip())
             self._next_line = (done // self._line_every + 1) * self._line_every
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         if self._bar:
             self._bar.stop()

@@ -36,6 +36,12 @@ class Transitions(NamedTuple):
         """The rows at ``index``, of every column."""
         return self.map(lambda column: column.index_select(0, index))
 
+    def joined(self, *others: Transitions) -> Transitions:
+        """These rows and then the others, which have the same columns."""
+        return Transitions(
+            **{name: torch.cat([own, *(o.columns[name] for o in others)]) for name, own in self.columns.items()}
+        )
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Transitions:
         """Apply a function to every column."""
         return Transitions(**{name: function(column) for name, column in self.columns.items()})

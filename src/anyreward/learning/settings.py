@@ -48,21 +48,23 @@ class Settings:
     """Settings that determine the result of training. The defaults are the paper's for the discrete maze."""
 
     method: Method = "fb"
-    """The method: forward-backward representations (fb); goal-oriented DQN, Q(s, a, g), without or with hindsight
-    replay (goal-dqn, goal-dqn-her); or universal successor features, where B is fixed and only F is learned."""
+    """The learning method. fb: forward-backward representations.
+    goal-dqn, goal-dqn-her: goal-oriented DQN, Q(s, a, g), without or with hindsight replay.
+    successor-features: universal successor features, where B is fixed and only F is learned."""
     dim: Count = 100
-    """d, the dimension of F, B and z. With basis "state" it is the width of the features; goal-dqn does not use it.
-    With landmarks it is an upper bound; 0 means the number of features (networks: 100)."""
+    """d, the dimension of F, B and z; for tables an upper bound. 0: the number of features (networks: 100).
+    With basis "state" it is the width of the features. goal-dqn does not use it."""
     landmarks: Count = 0
-    """Largest number of landmarks. 0: F(s, a, z) is a network, as in the paper. Otherwise F and B are tables with one
-    policy for each landmark, if states can be listed or consist of at most three numbers; if not, F is a network. If
-    tables would be large, at most 64 landmarks are used."""
+    """Largest number of landmarks: states for which tables of F and B hold one policy each.
+    0: F(s, a, z) and B are networks, as in the paper.
+    Tables need states that can be listed or consist of at most three numbers; otherwise networks are trained.
+    If tables would be large, at most 16 landmarks are used."""
     updates: Positive = 800_000
     """Gradient updates in total (paper: 800 epochs of 25 cycles of 40)."""
     gamma: Annotated[float, Range(0, 1, exclusive=True)] = 0.99
     """Discount factor."""
     batch_size: Positive = 128
-    """b, the size of each of the two minibatches; the Bellman loss runs over all b x b pairs."""
+    """b, the size of each of the two minibatches. The Bellman loss is a mean over all b x b pairs."""
     learning_rate: Above = 0.001
     """Adam's learning rate."""
     learning_rate_decay: Share = 0.0
@@ -82,53 +84,58 @@ class Settings:
     layer_norm: bool = False
     """Layer normalisation before every ReLU except the last, in both networks."""
     action_input: bool = False
-    """Whether the action is an input of F, with its own weights for the observation, instead of an index of F's outputs
-    (as in the paper)."""
+    """Whether the action is an input of F. If not, F has one block of outputs per action, as in the paper."""
     wide: Count = 0
-    """Width, in multiples of ``hidden``, of a network of one hidden layer that is added to F's deep one (0: none)."""
+    """Width, in multiples of ``hidden``, of a network of one hidden layer whose output is added to F (0: none)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
-    """Encoding of numbers for F and B: unchanged (plain; see ``normalise``), bounded ones scaled to 0..1 (unit), or the
-    radial basis functions of the paper's continuous maze, 21 along each of at most two bounded numbers (rbf)."""
+    """Encoding of numbers for F and B. plain: unchanged (see ``normalise``). unit: bounded numbers scaled to 0..1.
+    rbf: the radial basis functions of the paper's continuous maze, 21 along each of at most two bounded numbers."""
     normalise: bool = True
-    """Running normalisation of the numbers (Box entries) in the inputs of F and B; categories are always one-hot."""
+    """Whether numbers (Box entries) are normalised by a running mean and standard deviation; categories are one-hot."""
     z_mixture: ZMixture = field(default_factory=ZMixture)
-    """Shares of the distributions that z is drawn from; the rest is the paper's Cauchy distribution."""
+    """Shares of the distributions that z is drawn from in training; the rest is the paper's Cauchy distribution."""
     z_norm: ZNorm = "free"
-    """free: z keeps the length that it is drawn with. sphere: z is scaled to length sqrt(d), in training and in
-    answers, so that the temperature has the same effect for every reward."""
+    """free: in training, z keeps the length that it is drawn with.
+    sphere: z is scaled to length sqrt(d), in training and in ``ask``, so that one temperature suits every reward."""
     pairs: Literal["minibatch", "all"] = "minibatch"
-    """What each (s, a) of a minibatch is paired with in the losses: a second minibatch (as in the paper), or all
-    features of the replay buffer with their frequencies, if they are categories and fit in two minibatches."""
+    """What each (s, a) of a minibatch is paired with in the losses.
+    minibatch: a second minibatch, as in the paper.
+    all: all features of the replay buffer with their frequencies, if they are categories and fit in two minibatches."""
     features: Literal["auto", "observation", "achieved_goal"] = "auto"
-    """phi, the input of B: the whole observation, or achieved_goal of a goal environment; auto takes achieved_goal if
-    there is one."""
+    """phi, the input of B: the whole observation, or achieved_goal of a goal environment.
+    auto: achieved_goal if there is one."""
     first_step: Annotated[int, Range(0, 1)] = 0
-    """First time step of successor measures: 0, the paper's definition, or 1, the variant of its appendix, which leaves
-    out the current state; then rewards cannot depend on the action."""
+    """First time step of successor measures: 0, the paper's definition, or 1, the variant of its appendix.
+    With 1, the current state is left out, and rewards cannot depend on the action."""
     bias: bool = False
-    """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B. An update then takes
-    several times as long."""
+    """Whether a third network m-bar(s, z, g), which does not see the action, is added to F . B.
+    An update then takes several times as long."""
     basis: Literal["state", "rbf", "fourier", "laplacian"] = "laplacian"
-    """Successor features only: the functions in B. The features themselves (state), Gaussians around points of the data
-    (rbf), cosines of random frequencies (fourier), or the smoothest functions on the graph of the transitions
-    (laplacian). B is made orthonormal after the warm-up and then fixed."""
+    """For successor-features only: the functions in B, which is made orthonormal after the warm-up and then fixed.
+    state: the features themselves. rbf: Gaussians around points of the data. fourier: cosines of random frequencies.
+    laplacian: the smoothest functions on the graph of the transitions."""
     hindsight: Share = 0.8
-    """goal-dqn-her only: share of goals that are replaced by features reached later in the same episode."""
-    features_include_action: bool = False
-    """Whether B sees the action too, B(s, a), so that rewards may depend on it."""
+    """For goal-dqn-her only: share of goals that are replaced by features reached later in the same episode."""
+    features_include_action: bool | None = None
+    """Whether B sees the action too, B(s, a), so that rewards may depend on it. None: where episodes may terminate and
+    tables can list all pairs of a state and an action (at most 4,096)."""
     exploration: Share = 1.0
-    """epsilon of the behaviour policy, the probability of a uniformly random action; other actions are those of pi_z,
-    with one z per episode."""
+    """epsilon of the behaviour policy, the probability of a uniformly random action.
+    Other actions are the greedy ones of a random z, with one z per episode."""
+    explore: Literal["z", "rare"] = "z"
+    """The behaviour policy: uniform actions, or pi_z with one z per episode, as ``exploration`` says (z); or go to the
+    states and actions that were tried least, with a fifth of uniform actions (rare). rare needs states that can be
+    listed, or at most eight numbers; elsewhere, and for goal-dqn, it is z."""
     warmup_steps: Count = 0
-    """Transitions collected before the first cycle, with uniform actions."""
+    """Transitions collected before the first cycle, with uniformly random actions."""
     steps_per_cycle: Count = 200
     """Transitions collected at the start of each cycle (paper: 4 episodes of 50 steps)."""
     updates_per_cycle: Positive = 40
     """Gradient updates in each cycle."""
     replay_size: Positive = 1_000_000
-    """Capacity of the replay buffer, in transitions; then the oldest are replaced."""
+    """Capacity of the replay buffer, in transitions. When it is full, the oldest are replaced."""
     feature_sample: Positive = 20_000
-    """Features of the training distribution kept with the agent (all distinct ones where features are categories)."""
+    """Number of features of the training data kept with the agent (all distinct ones if they are categories)."""
     seed: Count = 0
     """Seed of all random numbers."""
 
@@ -138,15 +145,15 @@ class Settings:
             mixture = ZMixture(**mixture)
             object.__setattr__(self, "z_mixture", mixture)
         if not isinstance(mixture, ZMixture):
-            raise UserError(f"z_mixture is {mixture!r}; accepted: shares of goals, sums, rewards.")
+            raise UserError(f"z_mixture is {mixture!r}; expected ZMixture(goals=..., sums=..., rewards=...).")
         _check_fields(self)
-        goals = self.method.startswith("goal-")
         if self.first_step == 1 and self.features_include_action:
             raise UserError(
                 "first_step is 1 and features_include_action is on, but successor measures from t = 1 leave out the "
-                "reward of the current action. Turn one of the two off."
+                "reward of the current action. Set first_step=0 or features_include_action=False."
             )
-        if goals and (self.first_step or self.bias or self.features_include_action or self.z_norm != "free"):
+        refused = self.first_step or self.bias or self.features_include_action or self.z_norm != "free"
+        if self.method.startswith("goal-") and refused:
             raise UserError(
                 f"method is {self.method}, which supports neither first_step, bias, features_include_action nor "
                 "z_norm='sphere'."
@@ -180,7 +187,8 @@ class RunSettings:
     compile: bool = False
     """Compile the updates (CPU only), with F and B in parallel. The first run takes half a minute to compile."""
     replay_file: str = ""
-    """Images only: keep the replay buffer's frames in this new file instead of in memory; removed at the end."""
+    """For images only: keep the frames of the replay buffer in this new file instead of in memory.
+    It is removed at the end."""
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -194,7 +202,19 @@ class RunSettings:
         return replace(self, **_known(RunSettings, changes))
 
 
-class SettingChanges(TypedDict, total=False):
+class RunChanges(TypedDict, total=False):
+    """The settings that may change when a run is resumed."""
+
+    replay_size: int
+    environments: int
+    evaluate_every: int
+    threads: int
+    device: str
+    compile: bool
+    replay_file: str
+
+
+class SettingChanges(RunChanges, total=False):
     """The settings that `train` takes as keyword arguments."""
 
     method: Method
@@ -223,32 +243,14 @@ class SettingChanges(TypedDict, total=False):
     bias: bool
     basis: Literal["state", "rbf", "fourier", "laplacian"]
     hindsight: float
-    features_include_action: bool
+    features_include_action: bool | None
     exploration: float
+    explore: Literal["z", "rare"]
     warmup_steps: int
     steps_per_cycle: int
     updates_per_cycle: int
-    replay_size: int
     feature_sample: int
     seed: int
-    environments: int
-    evaluate_every: int
-    threads: int
-    device: str
-    compile: bool
-    replay_file: str
-
-
-class RunChanges(TypedDict, total=False):
-    """The settings that may change when a run is resumed."""
-
-    replay_size: int
-    environments: int
-    evaluate_every: int
-    threads: int
-    device: str
-    compile: bool
-    replay_file: str
 
 
 def _check_fields(settings: Settings | RunSettings) -> None:
@@ -263,6 +265,8 @@ def _check_fields(settings: Settings | RunSettings) -> None:
             object.__setattr__(settings, name, int(value))  # JSON has no NumPy integers
         elif hint is int and (not isinstance(value, int) or isinstance(value, bool)):
             raise UserError(f"{name} is {value!r}; expected a whole number.")
+        if hint == bool | None and value is not None:
+            hint = bool
         if hint is bool and not isinstance(value, bool):
             raise UserError(f"{name} is {value!r}; accepted: True, False.")
         if hint is float and (not isinstance(value, int | float | np.number) or isinstance(value, bool)):
@@ -279,7 +283,7 @@ def _known(kind: type[Settings] | type[RunSettings], changes: Mapping[str, Any])
     """Changes by name; an unknown name raises."""
     for name in changes:
         if kind is Settings and name in SETTINGS[RunSettings]:
-            raise UserError(f"{name} says how a run is computed: give it to train(), or to RunSettings({name}=...).")
+            raise UserError(f"{name} is a run setting: pass it to train(), or to RunSettings({name}=...).")
         if name not in SETTINGS[kind]:
             every = sorted(SETTINGS[Settings] | SETTINGS[RunSettings])
             raise UserError(f"There is no setting {name!r}. Settings: {', '.join(every)}.")
@@ -307,11 +311,11 @@ FAST: dict[str, Any] = {
     "z_mixture": ZMixture(goals=0.3, sums=0.3, rewards=0.3),
     "z_norm": "sphere",
     "pairs": "all",
+    "explore": "rare",
 }
 """Every difference of preset `fast` from preset `paper` (docs/settings.md)."""
 
 OF_METHOD: dict[str, dict[str, Any]] = {
-    "fb": {},
     "goal-dqn": {"z_norm": "free"},
     "goal-dqn-her": {"z_norm": "free"},
     "successor-features": {"warmup_steps": 10_000, "orthonormality": 0.0},

@@ -24,13 +24,17 @@ from anyreward.learning.transition_model import (
     count_model,
     distinct_rows,
     neighbour_model,
+    spread_of,
     spread_points,
 )
 from anyreward.model.basis import far_points
-from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward, mixture
+from anyreward.model.features import FeatureMap
+from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward, mixture, successor_features
 from anyreward.model.rank import learned_directions
 from anyreward.worlds.spaces import Space, leaves
 
+Sample = tuple[Tensor, Tensor]
+"""Rows (n,) of the data that represent rho, and their weights (n,)."""
 MOST_CATEGORIES = 20_000
 """Largest number of categorical states or features in a table."""
 MOST_NUMBERS = 3
@@ -39,7 +43,7 @@ NUMBER_FEATURES = 1_000
 """d if features are numbers: the number of points that features are interpolated between."""
 MOST_DIM = 4_096
 """Largest d."""
-ENOUGH_LANDMARKS = 64
+ENOUGH_LANDMARKS = 16
 """Largest number of landmarks if their V_k are too large to be stored whole."""
 FEW_NUMBERS = 2**24
 """Largest total number of entries of the V_k that are stored whole (64 MB); else only the most visited features are."""
@@ -49,46 +53,45 @@ DROPPED = 0.05
 """Share of a policy's discounted visits that may be left out."""
 PROBES = 8
 """Number of landmarks used to estimate how many features a policy visits."""
-HORIZON = 4
-"""Steps that answers look ahead, relative to the largest distance of a state from the landmarks. With 4 this is twice
-the distance of neighbouring landmarks."""
 TIE = 0.1
 """Actions count as equally good if they differ by less than this share of the cost of one step of delay."""
-DENSE = 4_000
-"""Largest number of states for which linear systems are solved densely."""
 
 
-def can_list(space: Space) -> bool:
-    """Whether the elements of a space can be listed or covered by points."""
-    parts = list(leaves(space))
+def can_list(space: Space, ends: bool = False, numbers: int = MOST_NUMBERS) -> bool:
+    """Whether the elements of a space can be listed or, if they are at most ``numbers`` numbers, covered by points.
+
+    With ``ends`` its last leaf marks terminal states.
+    """
+    parts = list(leaves(space))[: -1 if ends else None]
     if all(leaf.kind != "number" for leaf in parts):
-        return listed(space) <= MOST_CATEGORIES
-    return sum(leaf.packed for leaf in parts) <= MOST_NUMBERS and all(leaf.kind == "number" for leaf in parts)
+        return listed(space, ends) <= MOST_CATEGORIES
+    return sum(leaf.packed for leaf in parts) <= numbers and all(leaf.kind == "number" for leaf in parts)
 
 
-def listed(space: Space) -> int:
-    """The largest number of rows of a table over a space: its number of elements, or of points if it has numbers."""
-    parts = list(leaves(space))
+def listed(space: Space, ends: bool = False) -> int:
+    """The largest number of rows of a table over a space: its number of elements, or of points if it has numbers.
+
+    Terminal states, which ``ends`` marks, are not counted again.
+    """
+    parts = list(leaves(space))[: -1 if ends else None]
     if any(leaf.kind == "number" for leaf in parts):
         return POINTS
     return int(math.prod((leaf.categories or 2) ** leaf.packed for leaf in parts))
 
 
-def landmarks_for(states: int, dim: int, most: int, each: int = 1) -> int:
-    """The number of landmarks: all states or ``most`` of them, but fewer if tables would be large.
-
-    ``each`` is the number of policies of a landmark: one for each action if B sees actions.
-    """
-    K = min(states, most) * each
-    return K if K * states * dim <= FEW_NUMBERS else min(K, ENOUGH_LANDMARKS * each)
+def landmarks_for(states: int, dim: int, most: int) -> int:
+    """The number of landmarks: all states or ``most`` of them, but fewer if tables would be large."""
+    K = min(states, most)
+    return K if K * states * dim <= FEW_NUMBERS else min(K, ENOUGH_LANDMARKS)
 
 
-def plan(states: Space, features: Space, dim: int, most: int, each: int) -> str:
+def plan(phi: FeatureMap, dim: int, most: int) -> str:
     """A text with the size of the tables: upper bounds, because the states that will be visited are not known yet."""
-    S, n = listed(states), listed(features)
+    features, each = phi.space, phi.actions if phi.include_action else 1
+    S, n = listed(phi.seen_space, phi.ends), listed(features, phi.ends)
     numbers = n == POINTS and any(leaf.kind == "number" for leaf in leaves(features))
     d = min(NUMBER_FEATURES if numbers else n, MOST_DIM, dim or n)
-    K = landmarks_for(S, d, most, each)
+    K = landmarks_for(S, d, most)
     size = 4 * (min(K * S * d, BUDGET) + S * each * d + (d if numbers else n) * d)  # V, B of states, B of features
     text = f"Tables of at most {S:,} states, {K:,} landmarks and d = {d:,}: up to {max(size / 1e6, 1):,.0f} MB."
     if not numbers and n > MOST_DIM:
@@ -103,17 +106,24 @@ class TableBuilder:
     """The steps of `learn_tables`, and the data that they share."""
 
     def __init__(
-        self, F: LandmarkForward, B: TableBackward, data: Transitions, sample: Tensor, gamma: float, dim: int, each: int
+        self,
+        F: LandmarkForward,
+        B: TableBackward,
+        data: Transitions,
+        sample: Sample,
+        gamma: float,
+        dim: int,
+        phi: FeatureMap,
     ) -> None:
-        self.F, self.gamma, self.each = F, gamma, each
-        learn_states = count_model if F.states.categorical else neighbour_model
-        self.model, phi = learn_states(F.states, data, F.actions)
+        self.F, self.gamma = F, gamma
+        learn_states = count_model if F.P.states.categorical else neighbour_model
+        self.model, rows = learn_states(F.P.states, data, F.actions, phi.ends)
         # the features of the known states, for each action if B sees actions
-        by_action = [_with_action(phi, a) for a in range(F.actions)] if each > 1 else [phi]
+        by_action = [phi.with_action(rows, a) for a in range(F.actions)] if phi.include_action else [rows]
         features = len(torch.unique(torch.cat(by_action), dim=0)) if B.known.categorical else NUMBER_FEATURES
-        fit_backward(B, data, sample, self.model, by_action, min(features, MOST_DIM, dim or features))
+        fit_backward(B, data, sample, self.model, by_action, min(features, MOST_DIM, dim or features), phi.ends)
         self.own = torch.stack([B(rows) for rows in by_action], 1)  # (M, 1 or A, d)
-        self.mean = mean_share(B, data.features[sample]) @ B.table  # (d,) E_rho[B]
+        self.mean = mean_share(B, data.features[sample[0]], sample[1]) @ B.table  # (d,) E_rho[B]
         self.has_visits = bool((B.table >= 0).all())  # a B with negative entries has none
         self.report: Callable[[str], None] = lambda note: None
 
@@ -128,8 +138,8 @@ class TableBuilder:
         return self.own.shape[2]
 
     def choose(self, most: int) -> Tensor:
-        """(K,) landmarks: well-spread states, repeated for each action if B sees actions."""
-        return far_states(self.F.states, self.model, max(1, most // self.each)).repeat_interleave(self.each)
+        """(K,) landmarks: well-spread states."""
+        return far_states(self.F.P.states, self.model, max(1, most))
 
     def measures(self, goals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield successor features (M, d) of each landmark's policy, and E[gamma^T] (M,), T the time to the landmark.
@@ -137,17 +147,20 @@ class TableBuilder:
         If not all states are landmarks, the policy of staying in place comes last.
         """
         F, model, gamma = self.F, self.model, self.gamma
-        rewards = goal_rewards(F.states, goals)[:, None]  # (M, 1, K)
-        if self.each > 1:  # a landmark is a pair (s, a): K landmarks are K / A states
-            rewards = rewards * torch.eye(F.actions)[:, torch.arange(len(goals)) % F.actions]  # (M, A, K)
+        rewards = goal_rewards(F.P.states, goals)[:, None]  # (M, 1, K)
         for k, (goal, pi) in enumerate(zip(goals, goal_policies(model, rewards, gamma), strict=True)):  # (M, A)
             self.report(f"landmark {k + 1} of {len(goals)}")
             at_goal = torch.zeros(self.M, 1).index_fill_(0, goal, 1.0)
-            solved = successor_features(model, pi, torch.cat([self._own_under(pi), at_goal], 1), gamma)
+            solved = self._successor_features(pi, torch.cat([self._own_under(pi), at_goal], 1))
             yield solved[:, :-1], solved[:, -1] / solved[goal, -1]  # visits of the goal: E[gamma^T] times its own
-        if len(goals) < self.M * self.each:
+        if len(goals) < self.M:
             pi = staying_policy(model)
-            yield successor_features(model, pi, self._own_under(pi), gamma), torch.zeros(self.M)
+            yield self._successor_features(pi, self._own_under(pi)), torch.zeros(self.M)
+
+    def _successor_features(self, pi: Tensor, paid: Tensor) -> Tensor:
+        """(M, d) V with V = paid + gamma P_pi V, for a policy pi (M, A) and ``paid`` (M, d)."""
+        following, share = self.model.under(pi)
+        return successor_features(following, (self.gamma * share).to(paid), paid)
 
     def _own_under(self, pi: Tensor) -> Tensor:
         """(M, d) the mean of B(s, a) over the actions of a policy pi (M, A)."""
@@ -166,7 +179,7 @@ class TableBuilder:
         needed = max(entries(V_k * self.mean) for V_k, _ in self.measures(self.choose(PROBES)))
         chosen = self.choose(min(K, BUDGET // (M * needed)))
         n = max(needed, min(d, 2 * needed, FEW_NUMBERS // (M * len(chosen))))
-        policies = len(chosen) + (len(chosen) < M * self.each)
+        policies = len(chosen) + (len(chosen) < M)
         visits, where = (torch.empty(policies, M, n, dtype=t) for t in (torch.float16, torch.int16))
         mass, reach = torch.empty(policies, M), torch.empty(policies, M)
         for k, (V_k, reach[k]) in enumerate(self.measures(chosen)):
@@ -178,27 +191,24 @@ def learn_tables(
     F: LandmarkForward,
     B: TableBackward,
     data: Transitions,
-    sample: Tensor,
+    sample: Sample,
     gamma: float,
     dim: int,
     landmarks: int,
-    include_action: bool,
+    phi: FeatureMap,
     report: Callable[[str], None] = lambda note: None,
 ) -> dict[str, float]:
     """Fill the tables of F and B from transitions, and return metrics.
 
-    ``sample`` (n,) are the rows that represent rho. ``dim`` and ``landmarks`` are upper bounds (dim 0: `MOST_DIM`).
-    ``report`` is called with notes on the progress.
+    ``sample`` are the rows that represent rho, and their weights. ``dim`` and ``landmarks`` are upper bounds (dim 0:
+    `MOST_DIM`). ``report`` is called with notes on the progress.
     """
-    builder = TableBuilder(F, B, data, sample, gamma, dim, F.actions if include_action else 1)
+    builder = TableBuilder(F, B, data, sample, gamma, dim, phi)
     builder.report, model, own = report, builder.model, builder.own
-    K = landmarks_for(model.states, builder.d, landmarks, builder.each)
+    K = landmarks_for(model.states, builder.d, landmarks)
     whole = K * model.states * builder.d <= FEW_NUMBERS or not builder.has_visits
     chosen, tables = builder.whole_tables(K) if whole else builder.visit_tables(K)
-    radius = farthest(model, chosen)
     empty = {name: getattr(F, name)[:0] for name in ("V", "visits", "where", "mass")}
-    if radius == 0:
-        tables["reach"] = tables["reach"][:0]
     F.fill(
         **empty | tables,
         mean=builder.mean,
@@ -207,19 +217,13 @@ def learn_tables(
         share=(gamma * model.share).to(own),
         seen=model.seen,
         landmarks=chosen,
-        horizon=torch.tensor(HORIZON * radius),
     )
     return {
         "states": float(model.states),
         "landmarks": float(len(chosen)),
-        "horizon": float(HORIZON * radius),
         "dim": float(builder.d),
         "unseen_pairs": float((~model.seen).float().mean()),
     }
-
-
-def _with_action(phi: Tensor, action: int) -> Tensor:
-    return torch.cat([phi[:, :-1], torch.full_like(phi[:, -1:], action)], dim=1)
 
 
 def entries(visits: Tensor) -> int:
@@ -241,7 +245,13 @@ def most_visited(visits: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def fit_backward(
-    B: TableBackward, data: Transitions, sample: Tensor, model: TransitionModel, by_action: list[Tensor], d: int
+    B: TableBackward,
+    data: Transitions,
+    sample: Sample,
+    model: TransitionModel,
+    by_action: list[Tensor],
+    d: int,
+    ends: bool = False,
 ) -> None:
     """Choose B with E_rho[B B^T] = I.
 
@@ -249,7 +259,7 @@ def fit_backward(
     the interpolation weights of d points. B is then local, as successor measures are, and E[B B^T] is nearly I; a
     reward is represented by its local averages.
     """
-    phi = data.features[sample]
+    phi, weights = data.features[sample[0]], sample[1]
     known = B.known
     if known.categorical:
         rows, _ = distinct_rows(torch.cat([phi, *by_action]), known)
@@ -262,17 +272,16 @@ def fit_backward(
         by_group = d == MOST_DIM  # too many features to distinguish all of them
         B.table = (grouped if by_group else smoothest)(B, model, by_action, rho, d).float()
         return
-    scale = phi.double().std(0)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    centres, _ = spread_points(phi.double() / scale, d)
+    scale = spread_of(phi, ends)
+    centres, _ = spread_points(phi.double() / scale, d, phi[:, -1] > 0.5 if ends else None)
     known.know((centres * scale).float(), scale)
-    B.table = torch.diag(mean_share(B, phi).double().clamp(min=1e-9).rsqrt()).float()
+    B.table = torch.diag(mean_share(B, phi, weights).double().clamp(min=1e-9).rsqrt()).float()
 
 
-def mean_share(B: TableBackward, phi: Tensor) -> Tensor:
-    """(n,) the mean interpolation weight of each known feature of B, over packed features (m, packed)."""
+def mean_share(B: TableBackward, phi: Tensor, weights: Tensor) -> Tensor:
+    """(n,) the mean interpolation weight of each known feature of B, over weighted packed features (m, packed)."""
     index, share = B.known.locate(phi)
-    return torch.zeros(len(B.known)).index_add_(0, index.flatten(), share.flatten() / len(phi))
+    return torch.zeros(len(B.known)).index_add_(0, index.flatten(), (share * weights[:, None].to(share)).flatten())
 
 
 def smoothest(B: TableBackward, model: TransitionModel, by_action: list[Tensor], rho: Tensor, d: int) -> Tensor:
@@ -343,12 +352,6 @@ def steps_from(model: TransitionModel, starts: Tensor) -> Tensor:
     return steps
 
 
-def farthest(model: TransitionModel, landmarks: Tensor) -> int:
-    """The largest number of steps from the nearest landmark, over all states that can be reached from one."""
-    steps = steps_from(model, landmarks)
-    return int(steps[steps < model.states].max())
-
-
 def goal_rewards(states: KnownRows, chosen: Tensor) -> Tensor:
     """(M, K) the reward of each landmark's policy: one at the landmark; for numbers, a Gaussian around it."""
     M = len(states)
@@ -397,43 +400,3 @@ def goal_policies(model: TransitionModel, paid: Tensor, gamma: float, least: int
     assert actions is not None
     best = (actions & (blocked == 0)).permute(2, 0, 1).double()
     return best / best.sum(2, keepdim=True)
-
-
-# 4. successor features --------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def successor_features(model: TransitionModel, pi: Tensor, paid: Tensor, gamma: float) -> Tensor:
-    """(M, d) V with V = B + gamma P_pi V, for a policy pi (M, A) and its B, ``paid`` (M, d)."""
-    following, share = model.under(pi)  # (M, A n)
-    share = (gamma * share).to(paid)
-    here = torch.arange(model.states)[:, None]
-    own = (share * (following == here)).sum(1)
-    share = torch.where(following == here, 0.0, share)
-    V, known = torch.zeros_like(paid), torch.zeros(model.states, dtype=torch.bool)
-
-    def backup(rows: Tensor) -> Tensor:
-        return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
-
-    # back-substitution: next are states whose successors are all known, as on the paths to a landmark
-    while True:
-        rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
-        if len(rows) == 0:
-            break
-        V[rows], known[rows] = backup(rows), True
-    rows = torch.nonzero(~known).squeeze(1)  # states on cycles, or leading to them
-    if 0 < len(rows) <= DENSE:
-        place = torch.full_like(known, -1, dtype=torch.int64).index_copy_(0, rows, torch.arange(len(rows)))
-        among = torch.where(known[following[rows]], 0.0, share[rows])
-        at = torch.arange(len(rows))[:, None] * len(rows) + place[following[rows]].clamp(min=0)
-        system = torch.diag(1 - own[rows]).view(-1).index_add_(0, at.flatten(), -among.flatten())
-        beyond = paid[rows] + mixture(V, following[rows], share[rows])  # V is zero where it is not known yet
-        V[rows] = torch.linalg.solve(system.view(len(rows), -1), beyond)
-        return V
-    for _ in range(math.ceil(10 / (1 - gamma)) if len(rows) else 0):
-        new = backup(rows)
-        change = float((new - V[rows]).abs().max())
-        V[rows] = new
-        if change <= 1e-5 * float(new.abs().max()):
-            break
-    return V

@@ -16,8 +16,8 @@ POINTS = 2_500
 """Largest number of points that represent continuous states."""
 ROWS_PER_POINT = 20
 """Smallest number of transitions for each point."""
-CANDIDATES, KMEANS = 25_000, 5
-"""Largest number of rows that points are chosen from, and the number of k-means steps."""
+CANDIDATES, PER_POINT, KMEANS = 25_000, 50, 5
+"""Largest number of rows that points are chosen from, in all and for each point, and the number of k-means steps."""
 NEIGHBOURS = 8
 """Number of nearest transitions from which the effect of an action at a point is estimated."""
 NOISY = 0.5
@@ -26,6 +26,8 @@ UNLIKE = 0.5
 """Difference of an action's effects, relative to a typical change, above which two points count as separated."""
 ALIKE, EXAMPLES = 8, 20_000
 """Number of points to interpolate between, and of rows of the data that determine the side of a wall of a state."""
+ENDED = 0.01
+"""Unit of distance of the flag of terminal states: they are a hundred standard deviations from all others."""
 MODEL_ROWS = 200_000
 """Largest number of transitions that are searched for neighbours."""
 
@@ -51,10 +53,13 @@ class TransitionModel:
         return self.following.flatten(1), (self.share * pi[:, :, None]).flatten(1)
 
 
-def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[TransitionModel, Tensor]:
+def count_model(
+    states: KnownRows, data: Transitions, actions: int, ends: bool = False
+) -> tuple[TransitionModel, Tensor]:
     """Estimate P(s' | s, a) by counting; also returns the features of the states.
 
-    A transition to a state in which no transition starts counts as staying in place.
+    A transition to a state in which no transition starts counts as staying in place. With ``ends`` the last column of
+    an observation marks terminal states, where all actions end the episode.
     """
     rows, first = distinct_rows(data.observations, states)
     states.know(rows)
@@ -65,9 +70,15 @@ def count_model(states: KnownRows, data: Transitions, actions: int) -> tuple[Tra
     pair = before * A + data.actions
     times = torch.bincount(pair, minlength=M * A).double()
     continues = ~data.terminated
-    model = _merged(pair[continues], after[continues], 1 / times[pair[continues]], (times > 0).view(M, A))
+    seen = (times > 0).view(M, A) | _ended(states, ends)[:, None]
+    model = _merged(pair[continues], after[continues], 1 / times[pair[continues]], seen)
     features = data.features[first][_order(states, data.observations[first])]
     return model, features
+
+
+def _ended(states: KnownRows, ends: bool) -> Tensor:
+    """(M,) which of the known states are terminal."""
+    return states.rows[:, -1] > 0.5 if ends else torch.zeros(len(states), dtype=torch.bool)
 
 
 def distinct_rows(rows: Tensor, states: KnownRows) -> tuple[Tensor, Tensor]:
@@ -81,45 +92,60 @@ def _order(states: KnownRows, rows: Tensor) -> Tensor:
     return torch.argsort(states.locate(rows)[0].squeeze(1))
 
 
-def neighbour_model(states: KnownRows, data: Transitions, actions: int) -> tuple[TransitionModel, Tensor]:
+def neighbour_model(
+    states: KnownRows,
+    data: Transitions,
+    actions: int,
+    ends: bool = False,
+    most: int = POINTS,
+    rows: int = MODEL_ROWS,
+    effects: bool = True,
+    neighbours: int = NEIGHBOURS,
+    per_point: int = ROWS_PER_POINT,
+) -> tuple[TransitionModel, Tensor]:
     """Estimate P(s' | s, a) among well-spread points, from the changes s' - s in the nearest transitions with action a.
 
     Changes are used instead of next states, because no transition starts exactly at a point. The distance of states
     includes the difference of actions' effects (`behaviours`), so that states on two sides of a wall are not near.
+    With ``ends`` the last column marks terminal states, which are far from all others. ``most`` limits the points, and
+    ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone. An
+    action's effect is that of its ``neighbours`` nearest transitions, and there are ``per_point`` transitions for each
+    point.
     """
+    ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
+    data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
     n = len(data.actions)
-    if n > MODEL_ROWS:
-        data = data.at(torch.linspace(0, n - 1, MODEL_ROWS).long())
-        n = MODEL_ROWS
-    x = data.observations.double()
-    scale = x.std(0)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    x, most = x / scale, min(POINTS, max(1, n // ROWS_PER_POINT))
+    x, scale = data.observations.double(), spread_of(data.observations, ends)
+    x, most = x / scale, min(most, max(1, n // per_point))
     change = (data.next_observations.double() - data.observations.double()) / scale
-    _, radius = far_points(_some(x), min(most, len(x)))
-    effects = behaviours(x, change, data.actions, actions)  # (n, A, p), in units of a typical change
-    described = torch.cat([x, radius * effects.flatten(1)], 1)  # a typical change counts like the distance of points
-    points, _ = spread_points(described, most)
+    over = x[:, -1] > 0.5 if ends else None
+    _, radius = far_points(_some(x, most, over), min(most, len(x)))
+    moves = change[:, :-1] if ends else change
+    does = behaviours(x, moves if effects else moves[:, :0], data.actions, actions)  # in units of a typical change
+    if over is not None:
+        does[over] = 0.0  # nothing follows a terminal state
+    described = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the distance of points
+    points, _ = spread_points(described, most, over)
     centres = points[:, : x.shape[1]]
-    _tell_apart(states, points, x, described, scale, radius)
-    M, A = len(states), actions
+    _tell_apart(states, points, x, described, scale, radius, actions)
+    M, A, last = len(states), actions, _ended(states, ends)
 
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
-        rows = torch.nonzero(data.actions == action).squeeze(1)
-        k = min(NEIGHBOURS, len(rows))
+        own = torch.nonzero(data.actions == action).squeeze(1)
+        k = min(neighbours, len(own))
         if k == 0:  # never taken
-            seen.append(torch.zeros(M, dtype=torch.bool))
+            seen.append(last)
             continue
-        index = rows[_nearest(described[rows], points, k)]  # (M, k)
-        ends = (centres[:, None] + change[index]).flatten(0, 1) * scale
-        corners, parts = states.locate(ends.float())
-        continues = (~data.terminated[index]).flatten().double() / k
+        index = own[_nearest(described[own], points, k)]  # (M, k)
+        arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
+        corners, parts = states.locate(arrived.float())
+        continues = (~data.terminated[index] & ~last[:, None]).flatten().double() / k
         pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
         after.append(corners.flatten())
         shares.append((parts.double() * continues[:, None]).flatten())
-        near = x[rows][_nearest(x[rows], centres, 1)[:, 0]]
-        seen.append((near - centres).norm(dim=1) <= 2 * radius)
+        near = x[own][_nearest(x[own], centres, 1)[:, 0]]
+        seen.append(((near - centres).norm(dim=1) <= 2 * radius) | last)
     model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
     return model, data.features[_nearest(described, points, 1)[:, 0]]
 
@@ -129,8 +155,10 @@ def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor
 
     In units of a typical change. All zero if outcomes are too random to be estimated from two rows.
     """
+    if change.shape[1] == 0:
+        return torch.zeros(len(x), actions, 0, dtype=torch.float64)
     size = change.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    means, noise = torch.zeros(len(x), actions, x.shape[1], dtype=torch.float64), torch.zeros(())
+    means, noise = torch.zeros(len(x), actions, change.shape[1], dtype=torch.float64), torch.zeros(())
     for action in range(actions):
         rows = torch.nonzero(taken == action).squeeze(1)
         if len(rows) < 3:
@@ -155,14 +183,19 @@ def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
     return index.view(len(wanted), k)
 
 
-def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, described: Tensor, scale: Tensor, radius: float) -> None:
-    """Set the known points (M, p + A p) of states, which points are alike, and the points of some rows of x (n, p)."""
+def _tell_apart(
+    states: KnownRows, points: Tensor, x: Tensor, described: Tensor, scale: Tensor, radius: float, actions: int
+) -> None:
+    """Set the known points of states, (M, p) with effects of actions beside them, and which points are alike.
+
+    Some rows of x (n, p) are assigned to points by the same descriptions.
+    """
     M, p = len(points), x.shape[1]
     states.know((points[:, :p] * scale).float(), scale)
     around = _nearest(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
     here = torch.arange(M)[:, None]
     between = points[around] - points[:, None]  # (M, c, p + A p)
-    differ = (between[..., p:] / radius).reshape(M, around.shape[1], -1, p).norm(dim=3).amax(2)
+    differ = (between[..., p:] / radius).reshape(M, around.shape[1], actions, -1).norm(dim=3).amax(2)
     apart = between[..., :p].norm(dim=2)
     apart = torch.where((differ > UNLIKE) & (around != here), torch.inf, apart)
     order = apart.topk(min(M, ALIKE), largest=False)
@@ -171,15 +204,44 @@ def _tell_apart(states: KnownRows, points: Tensor, x: Tensor, described: Tensor,
     states.tell_apart((x[rows] * scale).float(), _nearest(points, described[rows], 1)[:, 0], alike)
 
 
-def _some(x: Tensor) -> Tensor:
-    """At most CANDIDATES distinct rows of x (n, p)."""
-    some: Tensor = torch.unique(x[torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).long()], dim=0)
+def spread_of(x: Tensor, ends: bool) -> Tensor:
+    """(p,) the unit of distance in each column of x (n, p); with ``ends``, terminal states are far from all others."""
+    scale = x.double().std(0)
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    if ends:
+        scale[-1] = ENDED
+    return scale
+
+
+def _arrives(data: Transitions, ends: bool) -> Tensor:
+    """(n,) which transitions lead to a terminal state."""
+    return data.next_observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
+
+
+def _some_rows(n: int, most: int, always: Tensor | None) -> Tensor:
+    """(m,) about ``most`` of n rows, evenly spaced; those in ``always`` (n,) are included, at most a quarter."""
+    chosen = torch.linspace(0, n - 1, min(n, most)).long()
+    if always is None or n <= most:
+        return chosen
+    rare = torch.nonzero(always).squeeze(1)
+    rare = rare[torch.linspace(0, len(rare) - 1, min(len(rare), most // 4)).long()] if len(rare) else rare
+    both: Tensor = torch.unique(torch.cat([chosen, rare]))
+    return both
+
+
+def _some(x: Tensor, most: int, always: Tensor | None = None) -> Tensor:
+    """Distinct rows of x (n, p) from which ``most`` points are chosen."""
+    rows = min(CANDIDATES, PER_POINT * most)
+    some: Tensor = torch.unique(x[_some_rows(len(x), rows, always)], dim=0)
     return some
 
 
-def spread_points(x: Tensor, most: int) -> tuple[Tensor, float]:
-    """(m, p) distinct points that cover x (n, p) evenly, by k-means, and the distance of its initial points."""
-    x = _some(x)
+def spread_points(x: Tensor, most: int, always: Tensor | None = None) -> tuple[Tensor, float]:
+    """(m, p) distinct points that cover x (n, p) evenly, by k-means, and the distance of its initial points.
+
+    The rows in ``always`` (n,) are considered even if they are few.
+    """
+    x = _some(x, most, always)
     points, radius = far_points(x, min(most, len(x)))
     for _ in range(KMEANS):
         own = _nearest(points, x, 1)[:, 0]

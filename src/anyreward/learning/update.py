@@ -25,7 +25,7 @@ from anyreward.model.losses import (
     given_gradient,
     orthonormality_loss,
 )
-from anyreward.model.networks import Forward, every_taken
+from anyreward.model.networks import Forward
 
 Updates = Callable[[Batch, Sequence[float], float, float], Report]
 """(minibatches, learning rates, temperature, orthonormality) -> report of the last update."""
@@ -39,24 +39,24 @@ class Learner:
 
     def __init__(self, F: nn.Module, B: nn.Module, bias: nn.Module | None = None, first_step: int = 0) -> None:
         self.F, self.B, self.bias, self.first_step = F, B, bias, first_step
-        self.B_is_given = not any(True for _ in B.parameters())
         self.networks = FlatNetworks([F, B] if bias is None else [F, B, bias])
-        self.F_target, self.B_target = self.networks.targets[:2]
-        if self.B_is_given:
-            self.B_target = B
-        self.bias_target = None if bias is None else self.networks.targets[2]
+        self.F_target, target, *others = self.networks.targets
+        self.B_target = target if any(True for _ in B.parameters()) else B  # a given B is its own target
+        self.bias_target = others[0] if others else None
         self.BB: Tensor | None = None
         """(d, d) E[B B^T] of all data, if B is fixed"""
 
+    def weight(self, batch: Batch) -> Tensor | None:
+        """(b,) the weights of F_i . B_i in the loss, if they are not one."""
+        return batch.discount if self.first_step else None
+
     def gradient_norms(self) -> Metrics:
         """The gradient norms of the last update."""
-        parts = {"F": self.F, "B": self.B}
-        found = {f"{name}_gradient_norm": [p.grad for p in network.parameters()] for name, network in parts.items()}
-        return {
-            name: torch.stack([g.norm() for g in gradients if g is not None]).norm()
-            for name, gradients in found.items()
-            if gradients
-        }
+        norms = {}
+        for name, network in (("F", self.F), ("B", self.B)):
+            if parts := [p.grad.norm() for p in network.parameters() if p.grad is not None]:  # a fixed B has none
+                norms[f"{name}_gradient_norm"] = torch.stack(parts).norm()
+        return norms
 
 
 class Targets(NamedTuple):
@@ -78,22 +78,27 @@ class Targets(NamedTuple):
 @torch.inference_mode()
 def bellman_targets(learner: Learner, batch: Batch, temperature: float) -> Targets:
     """Line 18: F- and B- for a stack of minibatches at once, in larger matrix products."""
-    n, b = batch.actions.shape
-    images = batch.next_x.dtype == torch.uint8
-    k, step = batch.second.shape[1], 1 if images else max(1, TARGET_ROWS // b)
+    (n, b), k = batch.actions.shape, batch.second.shape[1]
     g = batch.g[:, batch.g.shape[1] - k :]
     shared = g.stride(0) == 0  # categories: all minibatches refer to the same features
-    F_next = [
-        expected_forward(learner.F_target(x.flatten(0, 1), shown.flatten(0, 1)), z.flatten(0, 1), temperature)
-        for x, z, shown in zip(*(torch.split(t, step) for t in (batch.next_x, batch.z, batch.shown_z)), strict=True)
-    ]
+    F_next = in_pieces(
+        lambda x, shown, z: expected_forward(learner.F_target(x, shown), z, temperature),
+        *(batch.next_x, batch.shown_z, batch.z),
+    )
     B = learner.B_target(g[0] if shared else g.flatten(0, 1))
     bias = None
     if learner.bias_target is not None:  # (n, b, k)
         m = [learner.bias_target(*one) for one in zip(batch.next_x, batch.shown_z, g, strict=True)]
         bias = batch.discount[:, :, None] * torch.stack(m)
-    discounted = batch.discount.view(-1, 1) * torch.cat(F_next)  # (n b, d)
+    discounted = batch.discount.view(-1, 1) * F_next  # (n b, d)
     return Targets(discounted.view(n, b, -1), B.expand(n, -1, -1) if shared else B.view(n, k, -1), bias)
+
+
+def in_pieces(function: Callable[..., Tensor], *stacks: Tensor) -> Tensor:
+    """(n b, ...) a function of the rows of stacks (n, b, ...), computed for several minibatches at once."""
+    step = 1 if stacks[0].dtype == torch.uint8 else max(1, TARGET_ROWS // stacks[0].shape[1])
+    pieces = zip(*(torch.split(stack, step) for stack in stacks), strict=True)
+    return torch.cat([function(*(piece.flatten(0, 1) for piece in each)) for each in pieces])
 
 
 def update(
@@ -106,43 +111,23 @@ def update(
     """
     F = forward_taken(learner.F, batch.x, batch.shown_z, batch.actions, batch.counts)  # (b, d) F(s_i, a_i, z_i)
     B = learner.B(batch.g)  # (m, d) B of the features of both minibatches
-    weight = batch.discount if learner.first_step else None
-    m_bar = None
-    learner.networks.gradient.zero_()
-    if learner.bias is not None:
-        m_bar = learner.bias(batch.x, batch.shown_z, batch.g)  # (b, m)
-        _step_with_bias(F, B, m_bar, batch, targets, orthonormality, weight)
-    elif learner.BB is not None:
-        with torch.no_grad():
-            dF = given_gradient(F, B[batch.here], targets.F_next, learner.BB, weight)  # (b, d)
-        torch.autograd.backward([F], [dF])
-    else:
-        with torch.no_grad():
-            dF, dB, _ = fb_gradients(
-                F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, weight
-            )  # (b, d), (m, d)
-        torch.autograd.backward([F, B], [dF, dB])
-    learner.networks.step(learning_rate)
-    return report(
-        learner, F.detach(), B.detach(), batch, targets, tau, weight, None if m_bar is None else m_bar.detach()
-    )
-
-
-def _step_with_bias(
-    F: Tensor, B: Tensor, m_bar: Tensor, batch: Batch, targets: Targets, orthonormality: float, weight: Tensor | None
-) -> None:
-    """Set the gradients for F . B + m-bar in place of F . B."""
-    assert targets.bias is not None
-    k = len(batch.second)
+    m_bar = None if learner.bias is None else learner.bias(batch.x, batch.shown_z, batch.g)  # (b, m)
+    weight = learner.weight(batch)
     with torch.no_grad():
-        offset = m_bar[:, len(B) - k :] - targets.bias
-        dF, dB, doffset = fb_gradients(
-            F, B, batch.here, batch.first, batch.second, targets.F_next, targets.B, orthonormality, weight, offset
-        )
-        dm = bias_gradient(m_bar, doffset, batch.here, weight)
-    outputs = [(F, dF), (B, dB), (m_bar, dm)]
-    known = [(value, gradient) for value, gradient in outputs if value.requires_grad]  # a fixed B has none
-    torch.autograd.backward([value for value, _ in known], [gradient for _, gradient in known])
+        if learner.BB is not None and m_bar is None:
+            gradients = [given_gradient(F, B[batch.here], targets.F_next, learner.BB, weight)]
+        else:
+            data = (batch.here, batch.first, batch.second, targets.F_next, targets.B)
+            gradients = fb_gradients(F, B, *data, orthonormality, weight, m_bar, targets.bias)
+    outputs = zip((F, B, m_bar), gradients, strict=False)
+    learned = [(value, gradient) for value, gradient in outputs if value.requires_grad]  # a fixed B is not learned
+    learner.networks.gradient.zero_()
+    torch.autograd.backward([value for value, _ in learned], [gradient for _, gradient in learned])
+    learner.networks.step(learning_rate)
+    F, B, m_bar = F.detach(), B.detach(), None if m_bar is None else m_bar.detach()
+    return Report(
+        partial(losses, learner, F, B, batch, targets, m_bar), partial(diagnostics, learner, F, B, batch, tau)
+    )
 
 
 def updates(
@@ -156,46 +141,16 @@ def updates(
 
 
 def forward_taken(F: nn.Module, x: Tensor, z: Tensor, actions: Tensor, counts: Tensor) -> Tensor:
-    """(b, d) F(s_i, a_i, z_i) for the actions taken; networks other than `Forward` compute all actions."""
-    if isinstance(F, Forward):
-        return F.taken(x, z, actions, counts.tolist() if counts.numel() else [])
-    return every_taken(F(x, z), actions)
-
-
-def bias_gradient(m_bar: Tensor, doffset: Tensor | None, here: Tensor, weight: Tensor | None) -> Tensor:
-    """(b, m) the gradient of fb_loss with respect to m-bar; the last k columns are the second minibatch's features."""
-    assert doffset is not None
-    b, k = doffset.shape
-    gradient = torch.zeros_like(m_bar)
-    gradient[:, m_bar.shape[1] - k :] = doffset
-    own = torch.ones_like(doffset[:, 0]) if weight is None else weight
-    return gradient.scatter_add_(1, here[:, None], -own[:, None] / b)
-
-
-def report(
-    learner: Learner,
-    F: Tensor,
-    B: Tensor,
-    batch: Batch,
-    targets: Targets,
-    temperature: float,
-    weight: Tensor | None = None,
-    m_bar: Tensor | None = None,
-) -> Report:
-    """The losses of an update before its step, and diagnostics, of F (b, d), B (m, d) and m-bar (b, m)."""
-    return Report(
-        partial(losses, F, B, batch, targets, weight, m_bar), partial(diagnostics, learner, F, B, batch, temperature)
-    )
+    """(b, d) F(s_i, a_i, z_i) for the actions taken; without counts, and by other networks, all are computed."""
+    if isinstance(F, Forward) and counts.numel():
+        return F.taken(x, z, actions, counts.tolist())
+    every: Tensor = F(x, z)  # (b, A, d)
+    return every.gather(1, actions[:, None, None].expand(-1, 1, every.shape[2])).squeeze(1)
 
 
 @torch.inference_mode()
 def losses(
-    F: Tensor,
-    B: Tensor,
-    batch: Batch,
-    targets: Targets,
-    weight: Tensor | None = None,
-    m_bar: Tensor | None = None,
+    learner: Learner, F: Tensor, B: Tensor, batch: Batch, targets: Targets, m_bar: Tensor | None = None
 ) -> Metrics:
     """Both losses of a minibatch, of F (b, d) for the actions taken, B (m, d) and m-bar (b, m) if there is one."""
     k = len(batch.second)
@@ -206,7 +161,7 @@ def losses(
         bias = BiasTerms(m_bar.gather(1, batch.here[:, None]).squeeze(1), m_bar[:, len(B) - k :], targets.bias)
     return {
         "bellman_loss": fb_loss(
-            F, B_here, B_second, targets.F_next, targets.B, whole, batch.second, here=weight, bias=bias
+            F, B_here, B_second, targets.F_next, targets.B, whole, batch.second, here=learner.weight(batch), bias=bias
         ),
         "orthonormality_loss": orthonormality_loss(B_here, B_second, batch.second),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anyreward.errors import UserError
+from anyreward.model.networks import dense
 from anyreward.worlds.spaces import Space, image_shape, leaves
 
 STD_FLOOR = 0.01
@@ -120,8 +122,7 @@ class Encoder(nn.Module):
         for leaf in self.leaves:
             columns = rows[:, start : start + leaf.packed]
             if leaf.kind == "one-hot":
-                one_hot = torch.zeros(len(rows), leaf.categories, dtype=rows.dtype, device=rows.device)
-                parts.append(one_hot.scatter_(1, columns.long(), 1.0))
+                parts.append(dense(columns.long(), leaf.categories).to(rows.dtype))
             elif leaf.kind == "number" and self.normalise:
                 mean, variance = self.mean[start : start + leaf.packed], self.variance[start : start + leaf.packed]
                 std = variance.sqrt().clamp_min(STD_FLOOR)
@@ -139,10 +140,7 @@ def radial_basis(x: Tensor) -> Tensor:
     """
     centres = torch.linspace(0, 1, RBF_CENTRES, dtype=x.dtype, device=x.device)
     along = torch.softmax(-(x.unsqueeze(2) - centres).square() / (2 * RBF_SIGMA**2), dim=2)  # (n, k, centres)
-    grid = along[:, 0]
-    for other in along.unbind(1)[1:]:
-        grid = (grid.unsqueeze(2) * other.unsqueeze(1)).flatten(1)
-    return grid
+    return reduce(lambda grid, other: (grid.unsqueeze(2) * other.unsqueeze(1)).flatten(1), along.unbind(1))
 
 
 def _bounds(space: Space, encoding: str) -> tuple[list[float], list[float]]:

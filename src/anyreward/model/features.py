@@ -8,10 +8,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
+from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.worlds.goals import Tolerance
-from anyreward.worlds.spaces import Space, leaves, pack, same_kind, seen_space
+from anyreward.worlds.spaces import Space, leaves, pack, pack_seen, same_kind, seen_space
 from anyreward.worlds.world import discrete_actions
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +40,9 @@ class FeatureMap:
     """The tolerance within which a goal counts as reached, if the world defines one and F is a table."""
     action_start: int = 0
     """The environment's first action; here actions count from zero."""
+    ends: bool = False
+    """Whether terminal states are states too: F and B see the flag ``ended``, and the episode visits its terminal state
+    once, with no state after it."""
 
     def reached(self, rows: Array, goals: Array) -> Array:
         """(n, m) whether packed features (n, packed) count as the goals (m, packed): equal, or within the tolerance."""
@@ -53,26 +58,36 @@ class FeatureMap:
             return self.observation_space["achieved_goal"]
         if self.kind == "function":
             return gym.spaces.Box(-np.inf, np.inf, (self.function_width,), np.float32)
-        return self.seen_space
-
-    @property
-    def seen_space(self) -> Space:
-        """The space of what F sees of an observation."""
         return seen_space(self.observation_space)
 
     @property
+    def seen_space(self) -> Space:
+        """The space of what F sees: an observation, and the flag ``ended`` if terminal states are states."""
+        space = seen_space(self.observation_space)
+        return gym.spaces.Tuple([space, gym.spaces.Discrete(2)]) if self.ends else space
+
+    @property
     def space(self) -> Space:
-        """The space of phi(s, a)."""
-        if self.include_action:
-            return gym.spaces.Tuple([self.state_space, gym.spaces.Discrete(self.actions)])
-        return self.state_space
+        """The space of phi(s, a): the features of the state, then ``action`` and ``ended``, if B sees these."""
+        beside = [gym.spaces.Discrete(self.actions)] * self.include_action + [gym.spaces.Discrete(2)] * self.ends
+        return gym.spaces.Tuple([self.state_space, *beside]) if beside else self.state_space
+
+    @property
+    def action_column(self) -> int | None:
+        """The column of the action in packed features, counted from the end; None if B sees no actions."""
+        return (-2 if self.ends else -1) if self.include_action else None
+
+    @property
+    def state_packed(self) -> int:
+        """The number of packed columns of phi(s), without action and ``ended``."""
+        return sum(leaf.packed for leaf in leaves(self.state_space))
 
     @property
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns of `readable`."""
-        width = sum(leaf.packed for leaf in leaves(self.state_space)) if self.table is None else self.table.shape[1]
+        width = self.state_packed if self.table is None else self.table.shape[1]
         names = self.names or tuple(f"f{i}" for i in range(width))
-        return (*names, "action") if self.include_action else names
+        return (*names, *["action"] * self.include_action, *["ended"] * self.ends)
 
     def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
         """Raise unless observations and actions are those of this agent's world."""
@@ -83,21 +98,48 @@ class FeatureMap:
                 f"has {observation_space} and {actions}."
             )
 
-    def of(self, observations: Any, packed: Array, actions: Array) -> Array:
-        """(n, packed features) phi(s, a) of a batch of raw observations and the same observations packed."""
+    def seen(self, observations: Any, ended: Array | bool = False) -> Array:
+        """(n, packed) what F sees of a batch of raw observations; ``ended`` (n,) marks terminal states."""
+        return self.marked(pack_seen(self.observation_space, observations), ended)
+
+    def marked(self, packed: Array, ended: Array | bool = False) -> Array:
+        """Packed observations with the flag ``ended`` (n,), if terminal states are states; else unchanged."""
+        if not self.ends:
+            return packed
+        flag = np.broadcast_to(np.asarray(ended, dtype=np.float32), len(packed))
+        return np.concatenate([packed, flag[:, None]], axis=1, dtype=np.float32)
+
+    def of(self, observations: Any, seen: Array, actions: Array) -> Array:
+        """(n, packed features) phi(s, a) of a batch of raw observations, and of what F sees of them (`seen`).
+
+        In a terminal state there is no action: the column is zero.
+        """
+        ended = seen[:, -1:] if self.ends else seen[:, :0]
         if self.kind == "achieved_goal":
             state = pack(self.state_space, observations["achieved_goal"])
         elif self.kind == "function":
-            state = self._call(observations, len(packed))
+            state = self._call(observations, len(seen))
         else:
-            state = packed
-        return np.concatenate([state, actions[:, None]], axis=1, dtype=np.float32) if self.include_action else state
+            state = seen[:, : seen.shape[1] - ended.shape[1]]
+        if self.include_action:
+            live = actions[:, None] if not self.ends else np.where(ended > 0, 0, actions[:, None])
+            return np.concatenate([state, live, ended], axis=1, dtype=np.float32)
+        return np.concatenate([state, ended], axis=1, dtype=np.float32) if self.ends else state
+
+    def with_action(self, rows: Tensor, action: int) -> Tensor:
+        """Packed features (n, packed) with another action, if B sees actions; terminal states have none."""
+        if self.action_column is None:
+            return rows
+        rows = rows.clone()
+        rows[:, self.action_column] = torch.where(rows[:, -1] > 0.5, 0.0, float(action)) if self.ends else float(action)
+        return rows
 
     def with_actions(self, rows: Array) -> Array:
-        """phi(s, a) of packed phi(s) (n, k): (n, A, packed) for all actions if phi sees them, else (n, 1, packed)."""
-        if not self.include_action:
-            return rows[:, None].astype(np.float32)
-        every = [np.concatenate([rows, np.full((len(rows), 1), a)], axis=1) for a in range(self.actions)]
+        """Phi of packed phi(s) (n, k), with every action, and as a terminal state, if B sees these: (n, m, packed)."""
+        beside = [[float(a)] for a in range(self.actions)] if self.include_action else [[]]
+        if self.ends:
+            beside = [[*action, 0.0] for action in beside] + [[0.0] * self.include_action + [1.0]]
+        every = [np.concatenate([rows, np.tile(np.asarray(row), (len(rows), 1))], axis=1) for row in beside]
         return np.stack(every, axis=1).astype(np.float32)
 
     def packed(self, given: Array, what: Any) -> Array:
@@ -113,7 +155,8 @@ class FeatureMap:
         elif given.shape[1] != width:
             expected = f"{len(names)} numbers ({', '.join(names)})"
             if self.table is not None:
-                expected += f" or {width} (the state's number{', action' if self.include_action else ''})"
+                beside = names[self.table.shape[1] :]
+                expected += f" or {width} ({', '.join(('the number of the state', *beside))})"
             raise UserError(f"{what} has {given.shape[1]} numbers; this agent's features have {expected}.")
         start = 0
         for leaf in parts:
@@ -152,18 +195,22 @@ class FeatureMap:
         if self.function is None:
             raise UserError(
                 "This agent's features are a function of the observation, and a function is not saved with an agent. "
-                "Pass it again: anyreward.Agent.load(folder, features=function)."
+                "Pass it again: anyreward.Agent.load(folder, features=function), or to anyreward.resume."
             )
         values = np.asarray(self.function(observations), dtype=np.float32)
-        if values.ndim != 2 or len(values) != n or (self.function_width and values.shape[1] != self.function_width):
-            width = self.function_width or "k"
-            raise UserError(
-                f"The feature function returned shape {values.shape} for {n} observations; expected ({n}, {width}). "
-                "It must be vectorised: one row of features for each observation."
-            )
+        _check_shape(values, n, self.function_width)
         if not np.isfinite(values).all():
             raise UserError("The feature function returned NaN or infinity.")
         return values
+
+
+def _check_shape(values: Array, n: int, width: int) -> None:
+    """Raise unless a feature function returned (n, width), or (n, k) if the width is not known yet."""
+    if values.ndim != 2 or len(values) != n or (width and values.shape[1] != width):
+        raise UserError(
+            f"The feature function returned shape {values.shape} for {n} observations; expected ({n}, {width or 'k'}). "
+            "It must be vectorised: one row of features for each observation."
+        )
 
 
 def finite_rows(rows: Array, what: Any) -> Array:
@@ -186,22 +233,10 @@ def feature_map(
     """The feature map of a setting or a user's function; "auto" takes achieved_goal where the observation has one."""
     has_goal = isinstance(observation_space, gym.spaces.Dict) and "achieved_goal" in observation_space.spaces
     if callable(kind):
-        sample = gym.vector.utils.batch_space(observation_space, 2).sample()
-        values = np.asarray(kind(sample))
-        if values.ndim != 2 or len(values) != 2:
-            raise UserError(
-                f"The feature function returned shape {values.shape} for a batch of 2 observations; expected (2, k). "
-                "It must be vectorised: one row of features for each observation."
-            )
-        return FeatureMap(
-            "function",
-            observation_space,
-            actions,
-            include_action,
-            kind,
-            values.shape[1],
-            action_start=action_start,
-        )
+        values = np.asarray(kind(gym.vector.utils.batch_space(observation_space, 2).sample()))
+        _check_shape(values, 2, 0)
+        fm = FeatureMap("function", observation_space, actions, include_action, kind, values.shape[1])
+        return replace(fm, action_start=action_start)
     if kind == "auto":
         kind = "achieved_goal" if has_goal else "observation"
     if kind == "achieved_goal" and not has_goal:
@@ -214,5 +249,5 @@ def feature_map(
     fm = FeatureMap(
         kind, observation_space, actions, include_action, names=names, table=table, action_start=action_start
     )
-    width = sum(leaf.packed for leaf in leaves(fm.state_space))
-    return fm if names is None or table is not None or len(names) == width else replace(fm, names=None)
+    fits = names is None or table is not None or len(names) == fm.state_packed
+    return fm if fits else replace(fm, names=None)

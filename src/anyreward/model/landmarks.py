@@ -6,14 +6,15 @@ and answers a reward by generalised policy improvement over all of them (the end
     F_k(s, a) = B(s, a) + gamma sum_s' P(s' | s, a) V_k(s'),    V_k(s) = F_k(s, pi_k(s))
     Q(s, a) = F(s, a, z) . z = B(s, a) . z + gamma sum_s' P(s' | s, a) max_k V_k(s') . z
 
-If there are fewer landmarks than states, combined policies are added: go to a landmark, from there to any state around
-it, and stay (`LandmarkForward.best`).
+These are the values of policies, so they are at most the optimal ones. Where they are not optimal, sweeps of value
+iteration over the table of transitions make them so (`LandmarkForward.best`).
 
 The tables are filled in by `anyreward.learning.tables`.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +26,16 @@ from anyreward.model.encoding import Encoder
 
 TABLE_AT_ONCE = 2**25
 """Largest number of table entries in one batch of answers."""
+MOST_CORNERS = 4
+"""Largest number of known rows that a row is interpolated from."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
+TOLERANCE, MOST_SWEEPS = 2e-6, 2_000
+"""Sweeps of value iteration stop when no value changes by more than this share of the range of values."""
+EQUAL = 0.05
+"""Values of landmarks that differ by less than this share of the range of values count as equal in explanations."""
+DENSE = 4_000
+"""Largest number of states for which linear systems are solved densely."""
 REMEMBERED = 64
 """Number of answers that are cached, so that acting step by step computes each once."""
 
@@ -88,8 +97,11 @@ class KnownRows(GrowingModule):
 
     @property
     def corners(self) -> int:
-        """The number of known rows that a row is interpolated from: 1 for categories, else the corners of a simplex."""
-        return 1 if self.categorical else min(self.rows.shape[1] + 1, max(len(self.rows), 1))
+        """The number of known rows that a row is interpolated from: 1 for categories, else the corners of a simplex.
+
+        Of many numbers, a simplex has too many corners that are too far away.
+        """
+        return 1 if self.categorical else min(self.rows.shape[1] + 1, MOST_CORNERS, max(len(self.rows), 1))
 
     @cached_property
     def _tree(self) -> KDTree:
@@ -137,6 +149,45 @@ def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
     return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
 
 
+@torch.no_grad()
+def successor_features(following: Tensor, share: Tensor, paid: Tensor) -> Tensor:
+    """(M, d) V with V = paid + P V, for ``paid`` (M, d) and transitions P: shares (M, n) of following states (M, n).
+
+    The shares include the discount.
+    """
+    M, discount = len(paid), float(share.sum(1).max())
+    here = torch.arange(M)[:, None]
+    own = (share * (following == here)).sum(1)
+    share = torch.where(following == here, 0.0, share)
+    V, known = torch.zeros_like(paid), torch.zeros(M, dtype=torch.bool)
+
+    def backup(rows: Tensor) -> Tensor:
+        return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+
+    # back-substitution: next are states whose successors are all known, as on the paths to a landmark
+    while True:
+        rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
+        if len(rows) == 0:
+            break
+        V[rows], known[rows] = backup(rows), True
+    rows = torch.nonzero(~known).squeeze(1)  # states on cycles, or leading to them
+    if 0 < len(rows) <= DENSE:
+        place = torch.full_like(known, -1, dtype=torch.int64).index_copy_(0, rows, torch.arange(len(rows)))
+        among = torch.where(known[following[rows]], 0.0, share[rows])
+        at = torch.arange(len(rows))[:, None] * len(rows) + place[following[rows]].clamp(min=0)
+        system = torch.diag(1 - own[rows]).view(-1).index_add_(0, at.flatten(), -among.flatten())
+        beyond = paid[rows] + mixture(V, following[rows], share[rows])  # V is zero where it is not known yet
+        V[rows] = torch.linalg.solve(system.view(len(rows), -1), beyond)
+        return V
+    for _ in range(math.ceil(10 / max(1 - discount, 1e-3)) if len(rows) else 0):
+        new = backup(rows)
+        change = float((new - V[rows]).abs().max())
+        V[rows] = new
+        if change <= 1e-5 * float(new.abs().max()):
+            break
+    return V
+
+
 class TableBackward(GrowingModule):
     """B(g) as a table with a row for each known feature, interpolated if features are numbers."""
 
@@ -155,6 +206,56 @@ class TableBackward(GrowingModule):
         return mixture(self.table, index, share)
 
 
+class TransitionTable(GrowingModule):
+    """gamma P(s' | s, a) among the states seen in training, and value iteration on it."""
+
+    following: Tensor
+    """(M, A, n) known states that an action leads to"""
+    share: Tensor
+    """(M, A, n) gamma times the probability of each; their sum is below gamma if an episode may end"""
+    seen: Tensor
+    """(M, A) whether the action was seen in the state"""
+
+    def __init__(self, encoder: Encoder, actions: int) -> None:
+        super().__init__()
+        self.actions = actions
+        self.register_buffer("following", torch.zeros(0, actions, 1, dtype=torch.int64))
+        self.register_buffer("share", torch.zeros(0, actions, 1))
+        self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
+        self.states = KnownRows(encoder)
+
+    def optimal(self, rewards: Tensor, V: Tensor) -> Tensor:
+        """(n, M) the optimal values for rewards (n, M, 1 or A), by value iteration from V (n, M)."""
+        for _ in range(MOST_SWEEPS):
+            new = self.seen_only(rewards + self.ahead(V)).amax(2)
+            size = TOLERANCE * (new.amax(1) - new.amin(1)) + 3e-7 * new.abs().amax(1)  # the latter is rounding
+            done = bool(((new - V).abs().amax(1) <= size).all())
+            V = new
+            if done:
+                break
+        return V
+
+    def ahead(self, V: Tensor) -> Tensor:
+        """(n, M, A) gamma E[V(s') | s, a] of V (n, M)."""
+        n = self.share.shape[2]
+        ahead = mixture(V.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
+        return ahead.T.view(len(V), -1, self.actions)
+
+    def seen_only(self, Q: Tensor) -> Tensor:
+        """Q (n, M, A), with actions that were never seen below all that were seen."""
+        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
+        worst = worst.where(worst < torch.inf, 0.0)
+        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))
+
+    def look_up(self, rows: Tensor, Q: Tensor, which: Tensor | None = None) -> Tensor:
+        """(n, A) tables Q (m, M, A) at packed observations (n, packed); ``which`` (n,) selects the table of each."""
+        if len(self.states) == 0:
+            return torch.zeros(len(rows), self.actions)
+        index, share = self.states.locate(rows)  # (n, corners)
+        found = Q[0, index] if which is None else Q[which[:, None], index]  # (n, corners, A)
+        return (found * share[..., None].to(Q)).sum(1)
+
+
 class LandmarkForward(GrowingModule):
     """F(s, a, z) with a table for each landmark."""
 
@@ -171,19 +272,10 @@ class LandmarkForward(GrowingModule):
     """(d,) E_rho[B]"""
     B: Tensor
     """(M, A, d) B(phi(s, a)), or (M, 1, d) where B does not see the action"""
-    following: Tensor
-    """(M, A, n) known states that an action leads to"""
-    share: Tensor
-    """(M, A, n) gamma times the probability of each; their sum is below gamma if an episode may end"""
-    seen: Tensor
-    """(M, A) whether the action was seen in the state"""
     landmarks: Tensor
     """(K,) which of the known states are landmarks"""
     reach: Tensor
-    """(K, M) E[gamma^T], where T is the time until a policy reaches its landmark; empty if all states are landmarks"""
-    horizon: Tensor
-    """() steps that answers look ahead: four times the largest number of steps from the nearest landmark to a state; 0
-    if all states are landmarks"""
+    """(K, M) E[gamma^T], where T is the time until a policy reaches its landmark"""
 
     def __init__(self, encoder: Encoder, actions: int) -> None:
         super().__init__()
@@ -194,36 +286,27 @@ class LandmarkForward(GrowingModule):
         self.register_buffer("mean", torch.zeros(0))
         self.register_buffer("B", torch.zeros(0, 1, 0))
         self.register_buffer("V", torch.zeros(0, 0, 0))
-        self.register_buffer("following", torch.zeros(0, actions, 1, dtype=torch.int64))
-        self.register_buffer("share", torch.zeros(0, actions, 1))
-        self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
         self.register_buffer("landmarks", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("reach", torch.zeros(0, 0))
-        self.register_buffer("horizon", torch.zeros((), dtype=torch.int64))
-        self.states = KnownRows(encoder)
+        self.P = TransitionTable(encoder, actions)
         self._answers: dict[bytes, Tensor] = {}
 
     def fill(self, **tables: Tensor) -> None:
         """Set new tables, by name."""
         for name, table in tables.items():
-            setattr(self, name, table)
+            setattr(self.P if hasattr(self.P, name) else self, name, table)
         self._answers.clear()
 
     def describe(self) -> str:
         """The sizes of the tables and the share of unseen actions, as text."""
-        M, K, d = len(self.states), len(self.landmarks), self.B.shape[2]
+        M, K, d = len(self.P.states), len(self.landmarks), self.B.shape[2]
         size = sum(table.numel() * table.element_size() for table in self.state_dict().values()) / 1e6
         lines = [f"Tables: {M:,} states, {K:,} landmarks, d = {d:,}, {size:.1f} MB."]
-        unseen = float((~self.seen).float().mean()) if M else 1.0
+        unseen = float((~self.P.seen).float().mean()) if M else 1.0
         if unseen > 0.01:
             lines.append(
                 f"{unseen:.0%} of all pairs of a known state and an action were never seen; such actions are never "
                 "chosen. Train for longer (--updates), or explore from more starts."
-            )
-        if self.states.categorical and K < M:
-            lines.append(
-                f"Fewer landmarks than states: answers look {int(self.horizon)} steps ahead, four times the largest "
-                "number of steps from the nearest landmark to a state."
             )
         return "\n".join(lines)
 
@@ -235,7 +318,7 @@ class LandmarkForward(GrowingModule):
             return (Z @ self.V.view(K * M, d).T).view(len(Z), K, M)
         rewards = self._rewards(Z).T  # (d, n)
         found = [
-            mixture(rewards, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.states))
+            mixture(rewards, where.flatten(0, 1).int(), visits.flatten(0, 1)).T.view(len(Z), -1, len(self.P.states))
             for where, visits in zip(self._pieces(self.where), self._pieces(self.visits), strict=True)
         ]
         return torch.cat(found, 1) * self.mass
@@ -249,77 +332,39 @@ class LandmarkForward(GrowingModule):
         return torch.split(x, max(1, 2**23 // max(x[0].numel(), 1)))
 
     def best(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, M) the best known value of each state for rewards Z (n, d), and (n, K, M) of heading for each landmark.
+        """(n, M) the optimal value of each state for rewards Z (n, d), and (n, K, M) of heading for each landmark.
 
-        These are values of policies, so acting greedily on them is never worse. With fewer landmarks than states:
+        1. Follow the policy of the best landmark forever, max_k V_k . z, or stay.
+        2. Value iteration from there, V <- max_a (r + gamma E[V(s')]), until V does not change. If the best landmark's
+           policy is optimal, this takes one sweep.
 
-        1. follow the policy of the best landmark forever, max_k V_k, or stay;
-        2. take the best actions for `horizon` steps, then continue as in 1;
-        3. follow a landmark's policy until the landmark is reached, then continue as in 2.
+        To head for a landmark is to follow its policy until it is reached, then to act optimally; or to stay there, if
+        all states are landmarks.
         """
         values = self.values(Z)  # (n, K, M)
-        V = values.amax(1)
-        if int(self.horizon) == 0:
-            return V, values
-        rewards = torch.einsum("mad,nd->nma", self.B, Z)
-        for _ in range(int(self.horizon)):
-            V = self._seen_only(rewards + self._ahead(V)).amax(2)
+        V = self.P.optimal(torch.einsum("mad,nd->nma", self.B, Z), values.amax(1))
         K = len(self.landmarks)
+        if len(self.P.states) == K:  # the best state to stay in is a landmark itself
+            return V, values
         here = values[:, torch.arange(K), self.landmarks]  # (n, K) staying there
-        gain = (V[:, self.landmarks] - here).clamp(min=0)
-        values[:, :K].addcmul_(self.reach[:K], gain[..., None])
-        return torch.maximum(V, values.amax(1)), values
-
-    def _ahead(self, V: Tensor) -> Tensor:
-        """(n, M, A) gamma E[V(s') | s, a] of V (n, M)."""
-        n = self.share.shape[2]
-        ahead = mixture(V.T, self.following.view(-1, n), self.share.view(-1, n))  # (M A, n)
-        return ahead.T.view(len(V), -1, self.actions)
-
-    def _seen_only(self, Q: Tensor) -> Tensor:
-        """Q (n, M, A), with actions that were never seen below all that were seen."""
-        worst = Q.masked_fill(~self.seen, torch.inf).amin(2, keepdim=True)
-        worst = worst.where(worst < torch.inf, 0.0)
-        return torch.where(self.seen, Q, worst - 1e-3 * (1 + worst.abs()))
-
-    def _rows(self, which: Tensor, states: Tensor) -> Tensor:
-        """(m, d) V_k(s) for some landmarks (m,) and states (m,)."""
-        if len(self.V):
-            return self.V[which, states]
-        visits = self.visits[which, states].to(self.B) * self.mass[which, states][:, None]  # (m, n)
-        where = self.where[which, states].long()
-        return torch.zeros(len(which), len(self.mean)).to(self.B).scatter_(1, where, visits / self.mean[where])
+        values[:, :K].addcmul_(self.reach[:K], (V[:, self.landmarks] - here).clamp(min=0)[..., None])
+        return V, values
 
     def best_rows(self, z: Tensor) -> Tensor:
         """(M, d) the successor features of the policy that `best` finds for a reward z (d,), from each state."""
-        values, every = self.values(z[None])[0], torch.arange(len(self.states))
-        rows = self._rows(values.argmax(0), every)
-        if int(self.horizon) == 0:
-            return rows
-        V = values.amax(0)
-        for _ in range(int(self.horizon)):
-            action = self._seen_only((self.B @ z)[None] + self._ahead(V[None]))[0].argmax(1)  # (M,)
-            rows = self.B[every, action.clamp(max=self.B.shape[1] - 1)] + mixture(
-                rows, self.following[every, action], self.share[every, action]
-            )
-            V = rows @ z
-        K = len(self.landmarks)
-        gain = (V[self.landmarks] - values[torch.arange(K), self.landmarks]).clamp(min=0)
-        heading, which = (values[:K] + self.reach[:K] * gain[:, None]).max(0)
-        there = self.landmarks[which]
-        left = torch.where((gain[which] > 0)[:, None], rows[there] - self._rows(which, there), 0.0)
-        by_landmark = self._rows(which, every) + self.reach[which, every][:, None] * left
-        return torch.where((heading > V)[:, None], by_landmark, rows)
+        every, action = torch.arange(len(self.P.states)), self.table(z).argmax(1)  # (M,)
+        own = self.B[every, action.clamp(max=self.B.shape[1] - 1)]  # (M, d)
+        return successor_features(self.P.following[every, action], self.P.share[every, action], own)
 
     @torch.no_grad()
     def tables(self, Z: Tensor) -> Tensor:
         """(n, M, A) Q at the known states for rewards Z (n, d): the reward plus the `best` value of the next state."""
-        K, M = len(self.landmarks), len(self.states)
-        at_once = max(1, TABLE_AT_ONCE // max(K * M, self.share.numel(), 1))
+        K, M = len(self.landmarks), len(self.P.states)
+        at_once = max(1, TABLE_AT_ONCE // max(K * M, self.P.share.numel(), 1))
         return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
 
     def _tables(self, Z: Tensor) -> Tensor:
-        return self._seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self._ahead(self.best(Z)[0]))
+        return self.P.seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self.P.ahead(self.best(Z)[0]))
 
     def table(self, z: Tensor) -> Tensor:
         """(M, A) Q at the known states for one reward z (d,), cached."""
@@ -333,29 +378,21 @@ class LandmarkForward(GrowingModule):
     def q(self, rows: Tensor, z: Tensor) -> Tensor:
         """(n, A) Q at packed observations (n, packed), for one z (d,) or one each (n, d)."""
         if z.ndim == 1:
-            return self.look_up(rows, self.table(z)[None])
+            return self.P.look_up(rows, self.table(z)[None])
         distinct, which = torch.unique(z, dim=0, return_inverse=True)
-        return self.look_up(rows, self.tables(distinct), which)
-
-    def look_up(self, rows: Tensor, Q: Tensor, which: Tensor | None = None) -> Tensor:
-        """(n, A) tables Q (m, M, A) at packed observations (n, packed); ``which`` (n,) selects the table of each."""
-        if len(self.states) == 0:
-            return torch.zeros(len(rows), self.actions)
-        index, share = self.states.locate(rows)  # (n, corners)
-        found = Q[0, index] if which is None else Q[which[:, None], index]  # (n, corners, A)
-        return (found * share[..., None].to(Q)).sum(1)
+        return self.P.look_up(rows, self.tables(distinct), which)
 
     @torch.no_grad()
     def forward(self, rows: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), at packed observations (n, packed) for z (n, d)."""
-        index, share = self.states.locate(rows)
+        index, share = self.P.states.locate(rows)
         F = torch.zeros(len(rows), self.actions, z.shape[1], dtype=self.B.dtype)
         distinct, which = torch.unique(z, dim=0, return_inverse=True)
         for i, one in enumerate(distinct):
             mine = which == i
             V = self.best_rows(one)
             known, where = torch.unique(index[mine], return_inverse=True)
-            following, likely = self.following[known].flatten(0, 1), self.share[known].flatten(0, 1)
+            following, likely = self.P.following[known].flatten(0, 1), self.P.share[known].flatten(0, 1)
             at = self.B[known] + mixture(V, following, likely).view(len(known), self.actions, -1)  # (m, A, d)
             F[mine] = torch.einsum("nk,nkad->nad", share[mine].to(at), at[where])
         return F
@@ -364,11 +401,16 @@ class LandmarkForward(GrowingModule):
     def leading(self, rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) the best landmark to head for, for z (d,), from packed observations (n, packed).
 
-        -1 means to stay in place. The second result (n,) is the gap to the second best.
+        Of several that are about equally good, such as those on one way, it is the last. -1 means to stay in place. The
+        second result (n,) is the gap to the second best.
         """
-        index, share = self.states.locate(rows)
-        heading = self.best(z[None])[1][0]  # (K, M)
+        index, share = self.P.states.locate(rows)
+        V, heading = (found[0] for found in self.best(z[None]))  # (M,), (K, M)
         values = torch.einsum("knc,nc->nk", heading[:, index], share.to(self.B))  # (n, K)
-        best = values.topk(min(2, values.shape[1]), dim=1)
-        which = torch.where(best.indices[:, 0] < len(self.landmarks), best.indices[:, 0], -1)
-        return which, best.values[:, 0] - best.values[:, -1]
+        best = values.topk(min(2, values.shape[1]), dim=1).values
+        there = torch.full_like(values[0], -torch.inf)
+        there[: len(self.landmarks)] = V[self.landmarks]  # acting optimally from each landmark on
+        good = values >= best[:, :1] - EQUAL * (V.max() - V.min())
+        which = torch.where(good, there, -torch.inf).argmax(1)
+        stays = ~good[:, : len(self.landmarks)].any(1)
+        return torch.where(stays, -1, which), best[:, 0] - best[:, -1]

@@ -21,7 +21,7 @@ ASKED_LENGTH = 0.7
 
 ZNorm = Literal["free", "sphere"]
 """``free``: z keeps the length that it is drawn with. ``sphere``: every z has the length sqrt(d)."""
-Draw = Callable[[int, Tensor, torch.Generator | None], Tensor]
+Draw = Callable[[int, Tensor, torch.Generator], Tensor]
 """(n, B (m, d), generator) -> (n, d)"""
 
 
@@ -32,21 +32,21 @@ def preprocess_z(z: Tensor) -> Tensor:
     return z * torch.rsqrt(1 + norm.square() / d)
 
 
-def cauchy_z(n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
+def cauchy_z(n: int, d: int, generator: torch.Generator) -> Tensor:
     """(n, d) the paper's distribution nu: sqrt(d) * u * x / |x| with x normal and u Cauchy of scale 0.5."""
-    u = torch.empty(n, 1, device=_device(generator)).cauchy_(0, CAUCHY_SCALE, generator=generator)
-    x = torch.randn(n, d, generator=generator, device=_device(generator))
+    u = torch.empty(n, 1, device=generator.device).cauchy_(0, CAUCHY_SCALE, generator=generator)
+    x = torch.randn(n, d, generator=generator, device=generator.device)
     return u * (math.sqrt(d) * functional.normalize(x, dim=1))
 
 
-def goal_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def goal_z(n: int, B: Tensor, generator: torch.Generator) -> Tensor:
     """(n, d) random rows of B (m, d): the z of single goals."""
-    return B.index_select(0, torch.randint(len(B), (n,), generator=generator, device=_device(generator)))
+    return B.index_select(0, torch.randint(len(B), (n,), generator=generator, device=generator.device))
 
 
-def sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def sum_z(n: int, B: Tensor, generator: torch.Generator) -> Tensor:
     """(n, d) sums of two to four rows of B with random signs: the z of goals to reach and goals to avoid."""
-    most, device = max(SUM_SIZES), _device(generator)
+    most, device = max(SUM_SIZES), generator.device
     size = torch.randint(min(SUM_SIZES), most + 1, (n, 1), generator=generator, device=device)
     sign = 2.0 * torch.randint(2, (n, most), generator=generator, device=device) - 1.0
     weight = torch.where(torch.arange(most, device=device) < size, sign, 0.0).to(B)  # (n, most)
@@ -54,9 +54,9 @@ def sum_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor
     return functional.embedding_bag(rows, B, per_sample_weights=weight, mode="sum")
 
 
-def reward_z(n: int, B: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def reward_z(n: int, B: Tensor, generator: torch.Generator) -> Tensor:
     """(n, d) sums of all rows of B (m, d) with normal weights: the z of dense random rewards."""
-    weight = torch.randn(n, len(B), generator=generator, device=_device(generator)).to(B)
+    weight = torch.randn(n, len(B), generator=generator, device=generator.device).to(B)
     return weight @ B / math.sqrt(len(B))
 
 
@@ -85,11 +85,11 @@ class ZMixture:
         """Whether any distribution other than Cauchy has a share."""
         return any(getattr(self, field.name) > 0 for field in fields(self))
 
-    def draw(self, n: int, d: int, B: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, n: int, d: int, B: Tensor | None, generator: torch.Generator) -> Tensor:
         """(n, d) random z; B (m, d) are embeddings of rows of the replay buffer. Without B, all z are Cauchy."""
         if B is None or not self.needs_B:
             return cauchy_z(n, d, generator)
-        choice = torch.rand(n, generator=generator, device=_device(generator))
+        choice = torch.rand(n, generator=generator, device=generator.device)
         parts: list[Tensor] = []
         before, share = 0, 0.0
         for name, distribution in DISTRIBUTIONS.items():
@@ -98,7 +98,7 @@ class ZMixture:
             parts.append(distribution(upto - before, B, generator))
             before = upto
         parts.append(cauchy_z(n - before, d, generator).to(B))
-        return torch.cat(parts).index_select(0, torch.randperm(n, generator=generator, device=_device(generator)))
+        return torch.cat(parts).index_select(0, torch.randperm(n, generator=generator, device=generator.device))
 
 
 DISTRIBUTIONS: dict[str, Draw] = {"goals": goal_z, "sums": sum_z, "rewards": reward_z}
@@ -121,7 +121,3 @@ def asked_length(z_R: Tensor, norm: ZNorm, radius: float) -> tuple[Tensor, Tenso
     scale = z_R.norm(dim=1) / length
     scale = torch.where(scale > 0, scale, 1.0)
     return z_R / scale[:, None], scale
-
-
-def _device(generator: torch.Generator | None) -> torch.device:
-    return torch.device("cpu") if generator is None else generator.device

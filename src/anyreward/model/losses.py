@@ -94,14 +94,9 @@ def _shares(rows: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def given_gradient(F: Tensor, B_here: Tensor, F_next: Tensor, BB: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(b, d) the gradient of fb_loss with respect to F, for a fixed B with a known E[B B^T].
+    """(b, d) the gradient of fb_loss with respect to F, for a fixed B: B_here (b, d) for the transitions of F.
 
-    Args:
-        F: (b, d) F(s_i, a_i, z_i).
-        B_here: (b, d) B(s_i, a_i).
-        F_next: (b, d) as in `fb_gradients`.
-        BB: (d, d) E[B B^T] over all data, instead of a second minibatch.
-        weight: (b,) weights of F_i . B_i; default: 1.
+    BB (d, d), E[B B^T] over all data, takes the place of a second minibatch; the others are as in `fb_gradients`.
     """
     b = len(F)
     if weight is not None:
@@ -119,42 +114,31 @@ def fb_gradients(
     B_target: Tensor,
     orthonormality: float,
     weight: Tensor | None = None,
-    offset: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradient of fb_loss + lambda orthonormality_loss with respect to F (b, d) and B (m, d), in closed form.
+    m_bar: Tensor | None = None,
+    m_target: Tensor | None = None,
+) -> list[Tensor]:
+    """The gradients of fb_loss + lambda orthonormality_loss, in closed form: of F (b, d), B (m, d) and m-bar (b, m).
 
     Both minibatches refer to rows of one B. Features that are categories repeat within a minibatch: one that is drawn
     c times is one row with the weight c/b. Features that never repeat have the weights 1/b.
 
-    Args:
-        F: (b, d) F(s_i, a_i, z_i).
-        B: (m, d) B of the features of both minibatches.
-        here: (b,) the row of B that belongs to (s_i, a_i).
-        first: weights of the first len(first) rows of B in the first minibatch; their sum is one.
-        second: weights of the last len(second) rows of B in the second minibatch; their sum is one.
-        F_next: (b, d) discount_i times the target network's sum_a pi_z(a | s_{i+1}) F(s_{i+1}, a, z_i).
-        B_target: (len(second), d) the target network's B for those rows.
-        orthonormality: lambda, the weight of the orthonormality loss.
-        weight: (b,) weights of F_i . B_i; default: 1.
-        offset: (b, k) added to the residuals by a bias. The third result is the gradient with respect to it, or None
-            without an offset.
+    ``here``, ``first`` and ``second`` are as in `learning.batch.Batch`; ``F_next`` (b, d), ``B_target`` (k, d) and
+    ``m_target`` (b, k) as in `learning.update.Targets`; ``weight`` (b,) are the weights of F_i . B_i, by default 1.
     """
     b, d, m, k = len(F), F.shape[1], len(B), len(second)
     B_first, B_second, B_here, F_here = B[: len(first)], B[m - k :], B.index_select(0, here), F
     if weight is not None:
         B_here, F_here = weight[:, None] * B_here, weight[:, None] * F
-    doffset = None
-    if offset is not None or b * k <= (b + k) * d:  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
-        weighted = second[:, None] * B_second  # (k, d)
+    weighted = second[:, None] * B_second  # (k, d)
+    if m_bar is not None or b * k <= (b + k) * d:  # by pairs: sum_j (F_i . B_j) B_j as (F B^T) B
         residual = torch.addmm(F @ B_second.T, F_next, B_target.T, alpha=-1)  # (b, k)
-        if offset is not None:
-            residual += offset
-            doffset = residual * (second / b)
+        if m_bar is not None and m_target is not None:
+            residual += m_bar[:, m - k :] - m_target
+        dresidual = residual * (second / b)
         dF = torch.addmm(B_here, residual, weighted, beta=-1 / b, alpha=1 / b)  # (b, d)
-        dB = torch.mm((residual * (second / b)).T, F)  # (k, d)
+        dB = torch.mm(dresidual.T, F)  # (k, d)
         G = torch.addmm(B_first, B_first @ B_second.T, weighted, beta=-1)  # sum_j (B_i . B_j) B_j - B_i
     else:  # by moments: the same sums as F (B^T B), linear in b where pairs are quadratic
-        weighted = second[:, None] * B_second
         BB, BB_target, FF, FF_next = B_second.T @ weighted, B_target.T @ weighted, F.T @ F / b, F_next.T @ F / b
         dF = torch.addmm(F @ BB - B_here, F_next, BB_target, beta=1 / b, alpha=-1 / b)
         dB = second[:, None] * torch.addmm(B_second @ FF, B_target, FF_next, alpha=-1)
@@ -163,4 +147,9 @@ def fb_gradients(
         dB = torch.cat([dB.new_zeros(m - k, d), dB])
     dB.index_add_(0, here, F_here, alpha=-1 / b)
     dB[: len(first)].addcmul_(first[:, None], G, value=orthonormality)
-    return dF, dB, doffset
+    if m_bar is None:
+        return [dF, dB]
+    dm = torch.zeros_like(m_bar)
+    dm[:, m - k :] = dresidual
+    own = torch.ones_like(dm[:, 0]) if weight is None else weight
+    return [dF, dB, dm.scatter_add_(1, here[:, None], -own[:, None] / b)]

@@ -136,18 +136,14 @@ class Model:
         if self.landmarks is None:
             return lambda observations, which: self.q(observations, Z[which])
         tables, landmarks = self.landmarks.tables(Z.to(self.dtype)), self.landmarks
-        return lambda observations, which: landmarks.look_up(observations, tables, torch.as_tensor(which))
+        return lambda observations, which: landmarks.P.look_up(observations, tables, torch.as_tensor(which))
 
     def q_tables(self, observations: Tensor, Z: Tensor) -> Tensor:
         """(m, n, A) F(s, a, z) . z for every z of Z (m, d) at every packed observation (n, packed)."""
-        n = len(observations)
-        if self.landmarks is not None:
-            every = np.repeat(np.arange(len(Z)), n)
-            return self.q_for(Z)(observations.repeat(len(Z), 1), every).view(len(Z), n, -1)
-        tables = []
-        for z in torch.split(Z.to(self.dtype), max(1, 16_384 // n)):  # F is evaluated on m * n rows: bound the memory
-            rows = self.q(observations.repeat(len(z), 1), z.repeat_interleave(n, dim=0))
-            tables.append(rows.view(len(z), n, -1))
+        n, q, tables = len(observations), self.q_for(Z.to(self.dtype)), []
+        for which in torch.split(torch.arange(len(Z)), max(1, 16_384 // n)):  # bounds the memory
+            rows = q(observations.repeat(len(which), 1), which.repeat_interleave(n).numpy())
+            tables.append(rows.view(len(which), n, -1))
         return torch.cat(tables)
 
     def normalise(self, observations: Tensor, features: Tensor) -> None:
@@ -160,9 +156,7 @@ class Model:
             self.feature_encoder.observe(features)
 
 
-def make_encoders(
-    phi: FeatureMap, normalise: bool = True, encoding: str = "plain", feature_encoding: str | None = None
-) -> tuple[Encoder, Encoder]:
+def make_encoders(phi: FeatureMap, normalise: bool, encoding: str, feature_encoding: str) -> tuple[Encoder, Encoder]:
     """The encoders of observations and of features; raises for unsupported images."""
     space = phi.seen_space
     if channels_last(space):
@@ -171,10 +165,7 @@ def make_encoders(
             "(frames, height, width). Wrap the environment: gymnasium.wrappers.GrayscaleObservation, "
             "ResizeObservation, FrameStackObservation."
         )
-    observe, features = (
-        Encoder(space, normalise, encoding),
-        Encoder(phi.space, normalise, feature_encoding or encoding),
-    )
+    observe, features = Encoder(space, normalise, encoding), Encoder(phi.space, normalise, feature_encoding)
     if features.image:
         raise UserError(
             "The input of B would be images, which is not supported. Give features: a function of the observation, or "

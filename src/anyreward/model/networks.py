@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +40,8 @@ class ConvEncoder(nn.Module):
             nn.Conv2d(64, 64, 3, stride=1),
             nn.ReLU(inplace=True),
         )
-        _, height, width = image
-        self.width = 64 * _cells(height) * _cells(width)
+        with torch.no_grad():
+            self.width = self.net(torch.zeros(1, *image)).numel()
 
     def forward(self, rows: Tensor) -> Tensor:
         """(n, width) the output of the three convolutions."""
@@ -50,11 +51,6 @@ class ConvEncoder(nn.Module):
         # scale the weights by 1 / 255 instead of the images, which are larger
         y = nn.functional.conv2d(images, first.weight / 255, first.bias, first.stride)
         return _run(others, y).flatten(1)
-
-
-def _cells(pixels: int) -> int:
-    """The output size of the three convolutions along one side."""
-    return ((pixels - 8) // 4 + 1 - 4) // 2 + 1 - 2
 
 
 def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
@@ -77,11 +73,7 @@ def input_layer(layer: nn.Linear, x: Tensor, z: Tensor | None = None) -> Tensor:
 
 def _look_up(weight: Tensor, columns: Tensor) -> Tensor:
     """(n, hidden) the sum of the rows of weight (inputs, hidden) at ``columns`` (n, k)."""
-    first, *others = columns.unbind(1)
-    y = weight.index_select(0, first)
-    for column in others:
-        y = y + weight.index_select(0, column)
-    return y
+    return reduce(torch.add, [weight.index_select(0, column) for column in columns.unbind(1)])
 
 
 def input_layer_of_actions(layer: nn.Linear, x: Tensor, z: Tensor, actions: int) -> Tensor:
@@ -150,23 +142,16 @@ class Forward(nn.Module):
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """F(s, ., z), (n, A, d), for z as returned by `preprocess_z`; the inner product F . z uses the raw z."""
         x = self._convolved(x)
-        F = self._all_actions(self.net, x, z)
-        for part in self.parts[1:]:
-            F = F + self._all_actions(part, x, z)
+        F = reduce(torch.add, [self._all_actions(part, x, z) for part in self.parts])
         return F.view(-1, self.actions, self.dim)
 
     def taken(self, x: Tensor, z: Tensor, actions: Tensor, counts: Sequence[int]) -> Tensor:
         """(n, d) F(s_i, a_i, z_i) for the actions taken (n,), without computing the other actions.
 
-        Rows are sorted by action, and ``counts`` says how often each action occurs; empty counts mean any order.
+        Rows are sorted by action, and ``counts`` says how often each action occurs.
         """
-        if not counts:
-            return every_taken(self(x, z), actions)
         x = self._convolved(x)
-        F = self._taken(self.net, x, z, actions, counts)
-        for part in self.parts[1:]:
-            F = F + self._taken(part, x, z, actions, counts)
-        return F
+        return reduce(torch.add, [self._taken(part, x, z, actions, counts) for part in self.parts])
 
     def q(self, x: Tensor, z: Tensor) -> Tensor:
         """(n, A) F(s, a, z) . z for raw z (n, d), or one z (d,) for all rows; Q(s, a, g) for encoded goals."""
@@ -208,11 +193,6 @@ class Forward(nn.Module):
         return torch.cat([torch.addmm(bias, rows, weight) for bias, rows, weight in blocks])
 
 
-def every_taken(F: Tensor, actions: Tensor) -> Tensor:
-    """(n, d) the rows of F (n, A, d) for the actions taken (n,)."""
-    return F.gather(1, actions[:, None, None].expand(-1, 1, F.shape[2])).squeeze(1)
-
-
 class Backward(nn.Module):
     """B: maps encoded features (n, width), or their one-hot columns (n, k), to (n, d)."""
 
@@ -222,9 +202,7 @@ class Backward(nn.Module):
 
     def forward(self, g: Tensor) -> Tensor:
         """B(g), (n, d)."""
-        first, *others = self.net
-        assert isinstance(first, nn.Linear)
-        return _run(others, input_layer(first, g))
+        return run_mlp(self.net, g)
 
 
 class GoalInput(nn.Module):
@@ -272,15 +250,17 @@ class Bias(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor, g: Tensor) -> Tensor:
         """(n, m) m-bar of n encoded observations with their z (n, d), as F sees it, and m encoded features."""
-        first, *others = self.of_state
-        first_g, *others_g = self.of_goal
-        assert isinstance(first, nn.Linear)
-        assert isinstance(first_g, nn.Linear)
-        x = x if self.conv is None else self.conv(x)
-        u = _run(others, input_layer(first, x, z))  # (n, hidden)
-        v = _run(others_g, input_layer(first_g, g))  # (m, hidden)
+        u = run_mlp(self.of_state, x if self.conv is None else self.conv(x), z)  # (n, hidden)
+        v = run_mlp(self.of_goal, g)  # (m, hidden)
         m: Tensor = self.meet(torch.relu(u[:, None] + v)).squeeze(2)
         return m
+
+
+def run_mlp(net: Iterable[nn.Module], x: Tensor, z: Tensor | None = None) -> Tensor:
+    """The layers of an `mlp` on x and z, as `input_layer` takes them."""
+    first, *others = net
+    assert isinstance(first, nn.Linear)
+    return _run(others, input_layer(first, x, z))
 
 
 def _run(layers: Iterable[nn.Module], y: Tensor) -> Tensor:

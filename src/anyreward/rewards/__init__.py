@@ -3,7 +3,7 @@
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.models import RewardModel, fit_mlp
 from anyreward.rewards.reward import Part, Reward, Term
-from anyreward.rewards.terms import demonstration, from_z, goal, goals, reward, samples
+from anyreward.rewards.terms import demonstration, end, from_z, goal, goals, reward, samples
 
 __all__ = [
     "Knowledge",
@@ -12,6 +12,7 @@ __all__ = [
     "RewardModel",
     "Term",
     "demonstration",
+    "end",
     "fit_mlp",
     "from_z",
     "goal",

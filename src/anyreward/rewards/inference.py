@@ -111,7 +111,7 @@ class Belief:
             return self
         expected = knowledge.B(rows) @ knowledge.linear_reward(self.prior)
         seen = self.seen.plus(sample_statistics(rows, rewards - expected.numpy(), knowledge))
-        e = regression_z(seen, knowledge.sample.white)
+        e = regression_z(seen, knowledge.sample.white, None if self.prior.any() else knowledge.one)
         own = seen if not self.prior.any() else None
         found = Inferred(
             self.prior + e.z,

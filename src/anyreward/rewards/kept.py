@@ -9,10 +9,17 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.explorer import can_explore
 from anyreward.learning.replay import Replay, Transitions
+from anyreward.learning.transition_model import neighbour_model
+from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 
-MOST_TRANSITIONS = 20_000
+POINTS, PER_POINT = 10_000, 10
+"""Largest number of points that represent states of numbers, and the smallest number of transitions for each."""
+NEIGHBOURS = 4
+"""Number of nearest transitions from which the effect of an action at a point is estimated."""
+MOST_TRANSITIONS = 100_000
 """Largest number of transitions of which the distinct ones are kept."""
 
 
@@ -93,3 +100,32 @@ def kept_transitions(model: Model, replay: Replay, seed: int) -> KeptTransitions
     _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
     first = torch.full((len(counts),), len(group)).scatter_reduce_(0, group, torch.arange(len(group)), "amin")
     return KeptTransitions(rows.at(first), counts.double())
+
+
+@dataclass(frozen=True, eq=False)
+class KeptPoints:
+    """Well-spread states of numbers with their transitions, on which answers of networks are refined."""
+
+    table: TransitionTable
+    features: Tensor
+    """(M, packed features) of the points"""
+
+
+def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
+    """Points for the states of the replay buffer; None if F is a table, or states are categories or many numbers."""
+    phi, encoder = model.phi, model.observation_encoder
+    if model.landmarks is not None or encoder.categorical or not can_explore(phi):
+        return None
+    table = TransitionTable(encoder, phi.actions)
+    found, features = neighbour_model(
+        table.states,
+        replay.transitions,
+        phi.actions,
+        phi.ends,
+        POINTS,
+        effects=False,
+        neighbours=NEIGHBOURS,
+        per_point=PER_POINT,
+    )
+    table.following, table.share, table.seen = found.following, (gamma * found.share).float(), found.seen
+    return KeptPoints(table, features)

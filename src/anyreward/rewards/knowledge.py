@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyreward.learning.batch import rho_rows
 from anyreward.learning.method import Method
 from anyreward.learning.methods import method_of
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.settings import Settings
 from anyreward.model.latent import asked_length, trained_length
 from anyreward.model.model import Model
-from anyreward.rewards.kept import KeptTransitions
+from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.regression import Whitening, whitening
 
 Array = np.ndarray[Any, Any]
@@ -76,13 +77,11 @@ class FeatureSample:
 
 def feature_sample(model: Model, replay: Replay, most: int, seed: int) -> FeatureSample:
     """A sample of rho from the replay buffer: all distinct rows of categories, else ``most`` random rows."""
-    categorical = model.feature_encoder.categorical
-    rows = replay.transitions.features[replay.sample(most, seed, every=categorical)]
-    if categorical:
+    chosen, weights = rho_rows(model, replay, most, seed)
+    rows = replay.transitions.features[chosen]
+    if model.feature_encoder.categorical:
         rows, index = model.feature_encoder.distinct(rows)
         weights = torch.bincount(index).double() / len(index)
-    else:
-        weights = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
     return with_backward(model, rows.clone(), weights)
 
 
@@ -116,6 +115,8 @@ class Knowledge:
     sample: FeatureSample
     kept: KeptTransitions | None = None
     """Distinct transitions of the training data, where observations are categories: answers are refined on them."""
+    points: KeptPoints | None = None
+    """Points among states of few numbers, with their transitions: answers of networks are refined on them."""
     held_out: Transitions | None = None
     """Transitions not used in training, for the evaluation of answers."""
     updates: int = 0
@@ -139,8 +140,18 @@ class Knowledge:
     @property
     def may_end(self) -> bool:
         """Whether episodes were seen to terminate; True if that is not known."""
+        if self.model.phi.ends:
+            return bool((self.sample.rows[:, -1] > 0.5).any())  # rare ends may be missing in the held-out rows
         rows = self.held_out or (self.kept.rows if self.kept else None)
         return rows is None or bool(rows.terminated.any())
+
+    @cached_property
+    def one(self) -> Tensor:
+        """(d,) the z of a reward of one on every step, and of zero in terminal states."""
+        sample = self.sample
+        if not self.model.phi.ends:
+            return sample.mean_B
+        return (sample.weights * (sample.rows[:, -1] < 0.5)) @ sample.B
 
     def B(self, rows: Tensor) -> Tensor:
         """(n, d) B of packed features (n, packed), in float64."""

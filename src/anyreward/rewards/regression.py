@@ -13,6 +13,8 @@ from anyreward.model.rank import learned_directions
 
 WELL_SPREAD = 1e-3
 """Samples determine a direction of B if its variance in them is at least this share of its variance under rho."""
+MOST_SEEN = 0.9
+"""Share of the directions of B below which samples are too few for a reliable answer."""
 ENOUGH = 10
 """Samples for each direction of B from which on no ridge is needed, and a mean under rho is precise enough."""
 RIDGES = torch.logspace(-8, 3, 45, dtype=torch.float64)
@@ -24,12 +26,16 @@ class RewardStatistics:
     """Sums over reward samples from which z_R is estimated; the sums of further samples can be added."""
 
     samples: int
+    B: Tensor
+    """(d,) sum of B"""
     BB: Tensor
     """(d, d) sum of B B^T"""
     rB: Tensor
     """(d,) sum of r B"""
     spread: Tensor
     """(d,) sum of (r B)^2"""
+    r: float
+    """sum of r"""
     rr: float
     """sum of r^2"""
     size: float
@@ -55,7 +61,14 @@ def statistics(B: Tensor, r: Tensor) -> RewardStatistics:
     """The statistics of rewards r (n,) observed at B (n, d), in float64."""
     rB = r[:, None] * B
     return RewardStatistics(
-        len(r), B.T @ B, rB.sum(0), rB.square().sum(0), float(r.square().sum()), float(rB.norm(dim=1).sum())
+        len(r),
+        B.sum(0),
+        B.T @ B,
+        rB.sum(0),
+        rB.square().sum(0),
+        float(r.sum()),
+        float(r.square().sum()),
+        float(rB.norm(dim=1).sum()),
     )
 
 
@@ -98,21 +111,22 @@ def whitening(covariance: Tensor) -> Whitening:
     return Whitening((U / root).T, U * root)
 
 
-def mean_z(m: RewardStatistics, white: Whitening) -> Estimate:
+def mean_z(m: RewardStatistics) -> Estimate:
     """E_rho[r B] from samples of rho, eq. (zR)."""
     n, d = m.samples, len(m.rB)
     if n == 0:
         return Estimate(torch.zeros(d, dtype=torch.float64), 0.0, 0, d)
     z = m.rB / n
     variance = (m.spread / n - z.square()).clamp(min=0.0).sum() / max(n - 1, 1)
-    return Estimate(z, float(variance.sqrt()), d, d, explained=regression_z(m, white).explained)
+    return Estimate(z, float(variance.sqrt()), d, d)
 
 
-def regression_z(m: RewardStatistics, white: Whitening) -> Estimate:
+def regression_z(m: RewardStatistics, white: Whitening, one: Tensor | None = None) -> Estimate:
     """Cov_rho B (Cov_test B)^-1 E_test[r B] (Proposition "linearz"), from samples of any distribution.
 
     If the samples do not determine all directions of B, or are few, a ridge penalty on E_rho[r^2] is added; its size is
-    chosen by generalised cross-validation.
+    chosen by generalised cross-validation. With ``one`` (d,), the z of a reward of one on every step, the penalty is on
+    the difference from the mean reward: what was not seen pays the mean.
     """
     n, k = m.samples, len(white.into)
     if n == 0 or k == 0:
@@ -122,15 +136,23 @@ def regression_z(m: RewardStatistics, white: Whitening) -> Estimate:
     s, V = torch.linalg.eigh(C)
     s, b = s.clamp(min=0.0), V.T @ b
     seen = int((s > WELL_SPREAD).sum())
-    ridge = 0.0 if seen == k and n >= ENOUGH * k else _cross_validated(s, b, m.rr / n, n)
+    enough = seen == k and n >= ENOUGH * k
+    mean = m.r / n if one is not None and not enough else 0.0
+    rr = m.rr / n - 2 * mean * m.r / n + mean**2
+    if mean:
+        b = b - mean * (V.T @ (white.into @ m.B / n))
+    ridge = 0.0 if enough else _cross_validated(s, b, rr, n)
     shrunk = 1 / (s + ridge) if ridge else torch.where(s > 0, 1 / s, 0.0)
-    left = max(m.rr / n - float((2 * b.square() * shrunk - s * (b * shrunk).square()).sum()), 0.0)
+    left = max(rr - float((2 * b.square() * shrunk - s * (b * shrunk).square()).sum()), 0.0)
     freedom = float((s * shrunk).sum())
     noise = left * n / max(n - freedom, 1.0)
     out = white.back @ V  # (d, k)
     # with a ridge, the posterior standard deviation for the corresponding prior: unseen directions are uncertain
     error = (noise / n * shrunk * out.square().sum(0)).sum().sqrt()
-    return Estimate(out @ (b * shrunk), float(error), seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
+    z = out @ (b * shrunk)
+    if one is not None and mean:
+        z = z + mean * one
+    return Estimate(z, float(error), seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
 
 
 def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:
@@ -143,11 +165,11 @@ def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:
 
 
 def warn_if_blind(estimate: Estimate, count: int) -> None:
-    """Warn if the samples do not determine all directions of B."""
-    if count and estimate.seen < estimate.of:
+    """Warn if the samples do not determine most directions of B."""
+    if count and estimate.seen < MOST_SEEN * estimate.of:
         warnings.warn(
             f"These {count:,} samples determine only {estimate.seen} of the {estimate.of} directions of B (their "
-            f"covariance of B is ill-conditioned); a ridge of {estimate.ridge:.2g} sets the reward to zero along the "
+            f"covariance of B is ill-conditioned); a ridge of {estimate.ridge:.2g} assumes the mean reward along the "
             "others. Give more samples, from other states.",
             stacklevel=4,
         )

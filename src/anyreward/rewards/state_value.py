@@ -33,7 +33,7 @@ def state_value(reward: Reward, knowledge: Knowledge, z: Tensor, packed: Tensor,
     total = torch.zeros(len(packed), dtype=torch.float64)
     if knowledge.settings.first_step == 1:
         if features is None:
-            raise UserError("Values from t = 1 on need the reward of the state itself: give its features.")
+            raise UserError("With first_step=1, values need the reward of the current state: pass its features.")
         total += torch.from_numpy(function.values(knowledge, features))
     if model.bias is None:
         return total

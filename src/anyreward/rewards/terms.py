@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from anyreward.rewards.regression import (
 )
 from anyreward.rewards.reward import Part, Reward, Term
 from anyreward.storage.files import read_json
-from anyreward.worlds.spaces import as_batch, is_single, pack_seen, stack, take
+from anyreward.worlds.spaces import is_single, stack, take
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +38,15 @@ SAMPLES_AT_ONCE = 8_192
 """Number of samples in one pass of B."""
 FEW = 0.05
 """Share of samples outside the training data above which there is a warning."""
+Estimator = Literal["auto", "mean", "regression"]
+NO_ACTIONS = (
+    "The reward {} depends on the action, but this agent's B sees no actions. Train with "
+    "features_include_action=True, or give a reward of the features alone."
+)
+NO_ENDS = (
+    "This agent knows no terminal states, because its world never terminates an episode, or because of its settings "
+    "(images, an encoding other than 'plain', first_step=1). Give a reward of the states instead."
+)
 TASK_FORMAT = 1
 """Version of the file that holds a z."""
 
@@ -51,20 +60,20 @@ class Goal(Term):
     is_goal = True
 
     def goal_rows(self, knowledge: Knowledge) -> Tensor:
-        """(1, packed) the packed features of the goal; (A, packed) where B sees actions and the goal names none."""
+        """(m, packed) the packed features of the goal: with every action, and as a terminal state, if B sees these."""
         phi = knowledge.model.phi
         if not self.at:
             if not is_single(phi.observation_space, self.state):
-                raise UserError("goal(state=...) takes one observation; add goals for more of them.")
-            batch = as_batch(phi.observation_space, self.state)
-            packed = pack_seen(phi.observation_space, batch)
-            actions = np.arange(phi.actions if phi.include_action else 1)
-            rows = np.concatenate([phi.of(batch, packed, actions[i : i + 1]) for i in range(len(actions))])
-            return torch.from_numpy(finite_rows(rows, self))
-        given = np.asarray(self.at)[None]
-        short = (len(phi.column_names) - 1, knowledge.model.feature_encoder.packed - 1)
-        if phi.include_action and given.shape[1] in short and given.shape[1] > 0:
-            given = np.concatenate([np.repeat(given, phi.actions, 0), np.arange(phi.actions)[:, None]], axis=1)
+                raise UserError("goal(state=...) takes one observation; for several, add several goals.")
+            batch = take(phi.observation_space, self.state, None)
+            rows = phi.of(batch, phi.seen(batch), np.zeros(1, dtype=np.int64))[:, : phi.state_packed]
+            return torch.from_numpy(finite_rows(phi.with_actions(rows)[0], self))
+        given, beside = np.asarray(self.at)[None], phi.include_action + phi.ends
+        whole = (len(phi.column_names), phi.state_packed + beside)
+        if given.shape[1] in [n - beside for n in whole]:
+            given = phi.with_actions(given)[0]
+        elif beside == 2 and given.shape[1] in [n - 1 for n in whole]:  # with an action
+            given = np.concatenate([given, [[0.0]]], axis=1)
         return torch.from_numpy(phi.packed(given, self))
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
@@ -73,11 +82,11 @@ class Goal(Term):
         if knowledge.categorical:
             if not sample.frequency(rows).any():
                 raise UserError(
-                    f"{self} was never visited in training, so this agent knows nothing about it. In a maze: is it a "
-                    "wall? Elsewhere: explore more, or add data that visits it."
+                    f"{self} was never visited in training, so this agent knows nothing about it. In a maze, check "
+                    "that it is not a wall. Otherwise explore more, or add data that visits it."
                 )
         elif not quiet and _outside(rows, sample.rows).any():
-            warnings.warn(f"{self} lies outside the training data: do not rely on this answer.", stacklevel=4)
+            warnings.warn(f"{self} lies outside the training data: do not rely on this policy.", stacklevel=4)
         return Part(knowledge.goal_z(rows[None])[0])
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
@@ -130,19 +139,29 @@ class Function(Term):
         pieces = [self._piece(features[i : i + ROWS_AT_ONCE], names, i) for i in range(0, len(features), ROWS_AT_ONCE)]
         return np.concatenate(pieces) if pieces else np.zeros(0)
 
-    def _piece(self, features: Array, names: Sequence[str], first: int) -> Array:
+    def _call(self, features: Array, names: Sequence[str]) -> Any:
         if isinstance(self.of, Expression):
-            values = self.of(columns(features, names))
-        elif not self.of_action:
-            values = self.of(features)
-        elif names[-1] == "action":
-            values = self.of(features[:, :-1], features[:, -1].astype(np.int64))
-        else:
+            missing = self.of.names - set(names)
+            if "ended" in missing:
+                raise UserError(NO_ENDS)
+            if "action" in missing:
+                raise UserError(NO_ACTIONS.format(self.name))
+            return self.of(columns(features, names))
+        if not self.of_action:
+            return self.of(features)
+        if "action" not in names:
+            raise UserError(NO_ACTIONS.format(self.name))
+        column = list(names).index("action")
+        return self.of(np.delete(features, column, axis=1), features[:, column].astype(np.int64))
+
+    def _piece(self, features: Array, names: Sequence[str], first: int) -> Array:
+        try:
+            values = np.asarray(self._call(features, names), dtype=np.float64)
+        except (ValueError, TypeError, IndexError) as error:
             raise UserError(
-                f"The reward {self.name} takes features and actions, but this agent's B sees no actions. Train with "
-                "features_include_action=True, or give a function of the features alone."
-            )
-        values = np.asarray(values, dtype=np.float64)
+                f"The reward {self.name} failed: {error}. It must be vectorised: it is given an array (n, "
+                f"{features.shape[1]}) of features, and returns an array (n,)."
+            ) from error
         if values.shape != (len(features),):
             raise UserError(
                 f"The reward {self.name} returned shape {values.shape} for {len(features)} rows of features; expected "
@@ -163,6 +182,28 @@ class Function(Term):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class AtEnd(Term):
+    """Another term, paid only on arrival in a terminal state."""
+
+    of: Term
+
+    def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """E_rho[r B] over the sample of rho."""
+        sample = knowledge.sample
+        values = self.values(knowledge, sample.rows)
+        return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
+
+    def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
+        """The values of the term in terminal states, else zero."""
+        if not knowledge.model.phi.ends:
+            raise UserError(NO_ENDS)
+        return np.asarray(self.of.values(knowledge, rows) * rows[:, -1].numpy())
+
+    def __str__(self) -> str:
+        return f"end({self.of})"
 
 
 def columns(features: Array, names: Sequence[str]) -> dict[str, Array]:
@@ -197,7 +238,7 @@ class TaskVector(Term):
         if self.agent not in (None, fingerprint):
             raise UserError(
                 f"This z ({self}) belongs to the agent {str(self.agent)[:12]}..., and this agent is "
-                f"{fingerprint[:12]}...: another agent's z means nothing to it. Ask for the reward again."
+                f"{fingerprint[:12]}...: agents cannot use each other's z. Ask this agent for the reward."
             )
 
     def __str__(self) -> str:
@@ -206,22 +247,33 @@ class TaskVector(Term):
 
 @dataclass(frozen=True, eq=False)
 class Samples(Term):
-    """Rewards (n,) seen at features (n, k), from the training distribution or from another one."""
+    """Rewards (n,) seen at features (n, k), from the training distribution or from another one.
+
+    A reward that was seen on a step into a terminal state is the reward of the step plus gamma times that of the
+    terminal state, whose features (m, k) are ``ends``, for the samples ``ended`` (m,).
+    """
 
     features: Array
     rewards: Array
     distribution: Literal["training", "other"]
+    estimator: Estimator = "auto"
+    ended: Array | None = None
+    ends: Array | None = None
     has_values = False
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
-        """A mean under rho, or a regression on B if samples are few or from another distribution."""
+        """A regression on B or, for samples of rho, a mean, whichever has the smaller standard error."""
         rows, white = sample_rows(self.features, knowledge), knowledge.sample.white
-        seen = sample_statistics(rows, self.rewards, knowledge)
-        averaged = self.distribution == "training" and seen.samples >= ENOUGH * len(white.into)
-        estimate = (mean_z if averaged else regression_z)(seen, white)
+        seen = sample_statistics(rows, self.rewards, knowledge, self.ended, self.ends)
+        estimate = mean_z(seen) if self.estimator == "mean" else regression_z(seen, white, knowledge.one)
+        may_average = self.distribution == "training" and self.ends is None
+        if self.estimator == "auto" and may_average and seen.samples >= ENOUGH * len(white.into):
+            mean = mean_z(seen)
+            estimate = mean._replace(explained=estimate.explained) if mean.error < estimate.error else estimate
         if not quiet:
             _warn_if_unvisited(rows, knowledge, f"{seen.samples:,} samples")
-            warn_if_blind(estimate, seen.samples)
+            if seen.rr > 0:
+                warn_if_blind(estimate, seen.samples)
         return Part(estimate.z, estimate=estimate, statistics=seen)
 
     def settled(self, knowledge: Knowledge) -> Term:
@@ -276,7 +328,7 @@ class Demonstration(Term):
             raise UserError(
                 "A demonstration is a trajectory of observations; this is a single one. Use goal(state=...)."
             )
-        packed = pack_seen(space, observations)
+        packed = phi.seen(observations)
         if not np.isfinite(packed).all():
             raise UserError(
                 f"The demonstration holds NaN or infinity in row {int(np.argwhere(~np.isfinite(packed))[0][0])}."
@@ -316,12 +368,23 @@ def sample_rows(features: Array, knowledge: Knowledge) -> Tensor:
     return torch.from_numpy(knowledge.model.phi.packed(features, "A sample"))
 
 
-def sample_statistics(rows: Tensor, rewards: Array, knowledge: Knowledge) -> RewardStatistics:
-    """The statistics of rewards (n,) at packed features (n, packed), in pieces that fit in memory."""
+def sample_statistics(
+    rows: Tensor, rewards: Array, knowledge: Knowledge, ended: Array | None = None, ends: Array | None = None
+) -> RewardStatistics:
+    """The statistics of rewards (n,) at packed features (n, packed), in pieces that fit in memory.
+
+    The samples ``ended`` (m,) are steps into terminal states with the features ``ends`` (m, k).
+    """
     total, r = no_statistics(knowledge.dim), torch.from_numpy(rewards)
+    where = np.zeros(0, dtype=np.int64) if ended is None else ended
+    after = None if ends is None else sample_rows(ends, knowledge)
     for i in range(0, len(rows), SAMPLES_AT_ONCE):
         piece = slice(i, i + SAMPLES_AT_ONCE)
-        total = total.plus(statistics(knowledge.model.backward_map(rows[piece]).double(), r[piece]))
+        B = knowledge.model.backward_map(rows[piece]).double()
+        here = np.flatnonzero((where >= i) & (where < i + SAMPLES_AT_ONCE))
+        if after is not None and len(here):
+            B[torch.from_numpy(where[here] - i)] += knowledge.settings.gamma * knowledge.B(after[here])
+        total = total.plus(statistics(B, r[piece]))
     return total
 
 
@@ -411,15 +474,39 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return sum(p.kind in positional and p.default is p.empty for p in parameters) == 2
 
 
-def samples(features: Any = (), rewards: Any = (), distribution: Literal["training", "other"] = "training") -> Reward:
+def samples(
+    features: Any = (),
+    rewards: Any = (),
+    distribution: Literal["training", "other"] = "training",
+    estimator: Estimator = "auto",
+) -> Reward:
     """A reward given by samples: rewards (n,), possibly noisy, at features (n, k).
 
-    Samples from the ``"training"`` distribution are averaged (or, if few, fitted); those from any ``"other"`` one are
-    fitted by regression on B. Samples can also be added while acting: `Policy.observe`.
+    z_R is estimated by a regression of the rewards on B, which is right for samples of any distribution. Samples of the
+    ``"training"`` distribution can also be averaged, E[r B], as in the paper; ``estimator`` is ``"regression"``,
+    ``"mean"``, or ``"auto"`` for the one with the smaller standard error. Samples can also be added while acting:
+    `Policy.observe`.
     """
     if distribution not in ("training", "other"):
         raise UserError(f"distribution is {distribution!r}; accepted: 'training', 'other'.")
-    return Reward(((1.0, Samples(*sample_arrays(features, rewards), distribution)),))
+    if estimator not in get_args(Estimator):
+        raise UserError(f"estimator is {estimator!r}; accepted: {', '.join(map(repr, get_args(Estimator)))}.")
+    if estimator == "mean" and distribution == "other":
+        raise UserError("estimator is 'mean', which needs samples of the training distribution; use 'regression'.")
+    return Reward(((1.0, Samples(*sample_arrays(features, rewards), distribution, estimator)),))
+
+
+def end(where: str | Callable[..., Any] | None = None) -> Reward:
+    """A reward of one on arrival in a terminal state: ``end()`` in any, ``end("x > 0.5")`` where a condition holds.
+
+    ``where`` is an expression, or a vectorised function of the features, which the reward is multiplied by.
+    """
+    if where is None:
+        return reward("ended", name="end")
+    if isinstance(where, str):
+        return reward(f"ended * ({where})", name=f"end({where})")
+    given = reward(where)
+    return Reward(tuple((weight, AtEnd(term)) for weight, term in given.terms))
 
 
 def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
@@ -472,7 +559,7 @@ def read_task(path: Path) -> dict[str, Any]:
     """Read and check the file of a z."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
-        raise UserError(f"{path} is no saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
+        raise UserError(f"{path} is not a saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
     if _finite(data["z_R"], str(path)).ndim != 1:
         raise UserError(f"z_R of {path} is not a list of numbers.")
     return data

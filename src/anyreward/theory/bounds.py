@@ -5,11 +5,11 @@ Functions of an FB take rewards r (G,) on its goals; functions of an MDP take re
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array
+from scipy.sparse import eye_array
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import (
@@ -22,8 +22,8 @@ from anyreward.theory.fb import (
     orthonormaliser,
 )
 from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.worlds.spaces import Array
 
-Array = np.ndarray[Any, Any]
 Number = TypeVar("Number", float, Array)
 
 
@@ -155,42 +155,22 @@ def sampled_reward(
     z_hat is estimated from n samples. Over the draws, the gap is its 1 - delta quantile and eps_FB its maximum.
     """
     found = sampled_gaps(fb, r, n, draws, seed, variance)
-    return _with_probability(sampling_term(fb, r, n, delta, variance), found, delta)
-
-
-def sampled_reward_as_printed(
-    fb: FB, r: Array, n: int, delta: float, variance: float = 0.0, draws: int = 200, seed: int = 0
-) -> Bound[float]:
-    """`sampled_reward` with the bound as printed in the paper, which is too small: the gap can exceed it."""
-    found = sampled_gaps(fb, r, n, draws, seed, variance)
-    return _with_probability(sampling_term_as_printed(fb, r, n, delta, variance), found, delta)
+    within = float(np.quantile(found.gap, 1 - delta, method="inverted_cdf"))
+    return Bound(float(found.eps_fb.max()) + sampling_term(fb, r, n, delta, variance), within)
 
 
 def sampling_term(fb: FB, r: Array, n: int, delta: float, variance: float = 0.0) -> float:
     """The bound's term for estimating z_R from n samples of the reward, with probability 1 - delta (thm:approxzR).
 
-    ``variance`` (v) is that of a reward observed at one goal. This corrects the paper: for orthonormal B,
-    E|z_hat - z_R|^2 = (E_rho[(v + r^2) |B|^2] - |z_R|^2) / n, and |r_hat - r|_inf <= zeta |z_hat - z_R|, so that zeta
-    is squared under the square root. See `sampling_term_as_printed`.
+    ``variance`` (v) is that of a reward observed at one goal. This corrects the paper (docs/theory.md): for orthonormal
+    B, E|z_hat - z_R|^2 = (E_rho[(v + r^2) |B|^2] - |z_R|^2) / n, and |r_hat - r|_inf <= zeta |z_hat - z_R|, so that
+    zeta is squared under the square root.
     """
     _check_sample(n, delta, variance)
     C = orthonormaliser(fb.B, fb.rho)
     B, z = fb.B @ C.T, C @ fb.z_of(r)
     spread = (fb.rho * (variance + r**2)) @ (B**2).sum(1) - z @ z
     return float(2 / (1 - fb.mdp.gamma) * np.sqrt(skewness(B, fb.rho) ** 2 * max(spread, 0.0) / (n * delta)))
-
-
-def sampling_term_as_printed(fb: FB, r: Array, n: int, delta: float, variance: float = 0.0) -> float:
-    """The term as printed in thm:approxzR, which is too small: use `sampling_term`.
-
-    It has zeta instead of zeta squared, and d Var(r) instead of the variance of r B. A constant reward is a
-    counterexample: Var(r) = 0, while r B varies as B does.
-    """
-    _check_sample(n, delta, variance)
-    fb.on_pairs(r)  # raises if r does not fit
-    d = len(orthonormaliser(fb.B, fb.rho))
-    spread = variance + fb.rho @ (r - fb.rho @ r) ** 2
-    return float(2 / (1 - fb.mdp.gamma) * np.sqrt(skewness(fb.B, fb.rho) * d * spread / (n * delta)))
 
 
 def sampled_gaps(fb: FB, r: Array, n: int, draws: int, seed: int, variance: float = 0.0) -> Draws:
@@ -249,18 +229,11 @@ def kr_norm(mu: Array, distance: Array) -> Array:
     mu, distance = np.asarray(mu, dtype=np.float64), np.asarray(distance, dtype=np.float64)
     _check_metric(distance, mu.shape[-1])
     i, j = binding_pairs(distance)
-    rows = np.arange(len(i))
-    ones = np.ones(len(i))
-    f_i_minus_f_j = csr_array(
-        (np.concatenate([ones, -ones]), (np.concatenate([rows, rows]), np.concatenate([i, j]))),
-        shape=(len(i), mu.shape[-1]),
-    )
+    f = eye_array(mu.shape[-1], format="csr")
+    f_i_minus_f_j = f[i] - f[j]
 
-    def norm(one: Array) -> float:
-        solved = linprog(-one, A_ub=f_i_minus_f_j, b_ub=distance[i, j], bounds=(-1, 1), method="highs")
-        if not solved.success:  # impossible: f = 0 is allowed and f is bounded
-            raise RuntimeError(f"the linear program was not solved: {solved.message}")
-        return -float(solved.fun)
+    def norm(one: Array) -> float:  # always solved: f = 0 is allowed and f is bounded
+        return -float(linprog(-one, A_ub=f_i_minus_f_j, b_ub=distance[i, j], bounds=(-1, 1), method="highs").fun)
 
     return np.apply_along_axis(norm, -1, mu)
 
@@ -290,11 +263,6 @@ def _check_metric(distance: Array, goals: int) -> None:
             "distance is not a metric; expected zero from a goal to itself, positive otherwise, symmetric, and "
             "with the triangle inequality."
         )
-
-
-def _with_probability(term: float, found: Draws, delta: float) -> Bound[float]:
-    within = float(np.quantile(found.gap, 1 - delta, method="inverted_cdf"))
-    return Bound(float(found.eps_fb.max()) + term, within)
 
 
 def _check_sample(n: int, delta: float, variance: float) -> None:

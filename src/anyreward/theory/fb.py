@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.theory.finite_mdp import FiniteMDP
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 TIE = 1e-12
 """Two actions are tied if F . z differs by less than this share of |F| |z|, which is within rounding errors."""
@@ -70,10 +68,6 @@ class FB:
         """(d,) z_R = E_rho[r B], eq. (zR2)."""
         self.on_pairs(r)  # raises if r does not fit
         return np.asarray((self.rho * r) @ self.B)
-
-    def reward_of(self, z: Array) -> Array:
-        """(G,) the reward B . (Cov B)^+ z in the span of B, whose z_R is z (proof of thm:fixedbackward)."""
-        return np.asarray(self.B @ inverse_covariance(self.B, self.rho) @ z)
 
     def preferences(self, z: Array) -> Array:
         """(S, A) F(s, a, z) . z, which pi_z maximises."""

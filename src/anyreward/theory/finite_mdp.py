@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
+from scipy.sparse import csr_array
 
 from anyreward.errors import UserError
 from anyreward.theory import sparse
 from anyreward.worlds.maze import Maze, parse_maze
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 SPARSE_ABOVE = 150
 """Number of states above which P is sparse; the break-even is at about 70 for optimal values, 200 for policy values."""
@@ -26,7 +26,7 @@ class FiniteMDP:
 
     A row of ``P`` sums to less than one if the episode can terminate: the rest is the probability of termination.
     With a sparse ``P``, values and policies need no dense S x S array. Linear systems are solved by sparse LU, which is
-    fast for local transitions, as in mazes; otherwise `value_iteration` is faster for thousands of states.
+    fast for local transitions, as in mazes.
     """
 
     P: Any
@@ -34,10 +34,13 @@ class FiniteMDP:
     gamma: float
     observations: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """(S,) the observation of each state; default: 0, 1, ..."""
+    ends: Any = None
+    """(S*A, S) the probability that the episode terminates in s' after s, a, as a SciPy sparse matrix with row s*A + a;
+    None if it is not known in which states episodes terminate"""
 
     def __post_init__(self) -> None:
         if hasattr(self.P, "tocsr"):
-            P = sparse.csr_matrix(self.P)
+            P = csr_array(self.P, dtype=np.float64)
             fits, expected = P.shape[0] % max(P.shape[1], 1) == 0, "(states * actions, states) for a sparse P"
         else:
             P = np.asarray(self.P, dtype=np.float64)
@@ -101,7 +104,10 @@ class FiniteMDP:
     def policy_value(self, pi: Array, r: Array) -> Array:
         """(..., S) V^pi for policies pi (..., S, A) and rewards r, (..., S) or (..., S, A), from t = 0 on."""
         pi, r = self._policies(pi), self._state_action(r)
-        return self._solve(pi, (pi * r).sum(-1))
+        r_pi = (pi * r).sum(-1)
+        if self.is_sparse:
+            return sparse.solve(self.P, self.gamma, pi, r_pi)
+        return np.linalg.solve(np.eye(self.states) - self.gamma * self.transition_matrix(pi), r_pi[..., None])[..., 0]
 
     def q_value(self, V: Array, r: Array) -> Array:
         """(..., S, A) Q(s, a) = r(s, a) + gamma E V(s')."""
@@ -121,28 +127,6 @@ class FiniteMDP:
         """(..., S, A) an optimal policy for each reward, one-hot: the one whose value is `optimal_value`."""
         return np.asarray(np.eye(self.actions)[self._optimum(r)[0]])
 
-    def value_iteration(self, r: Array, tolerance: float = 1e-9) -> Array:
-        """(..., S) V* to within ``tolerance`` and rounding, by sweeps V <- max_a (r + gamma E V(s')) from V = 0."""
-        if not tolerance > 0:
-            raise UserError(f"tolerance is {tolerance}; it must be positive.")
-        r = self._state_action(r)
-        V = np.zeros(r.shape[:-1])
-        off = np.abs(r).max(initial=0.0) / (1 - self.gamma)  # a bound on |V - V*|, which a sweep multiplies by gamma
-        while off > tolerance:
-            last, V = V, self.q_value(V, r).max(-1)
-            off = self.gamma * min(off, np.abs(V - last).max() / (1 - self.gamma))
-        return V
-
-    def occupancy(self, pi: Array, start: Array | None = None) -> Array:
-        """(..., S, A) sum_t gamma^t Pr(s_t = s, a_t = a | s_0 ~ start, pi) for starts (..., S), by default uniform."""
-        pi = self._policies(pi)
-        start = np.full(self.states, 1.0 / self.states) if start is None else np.asarray(start, dtype=np.float64)
-        if start.shape[-1:] != (self.states,):
-            raise UserError(f"start has shape {start.shape}; expected (..., {self.states}), one probability per state.")
-        if not ((start >= 0).all() and (np.abs(start.sum(-1) - 1) < 1e-6).all()):
-            raise UserError("start must hold probabilities: no negative entry, and a sum of one.")
-        return np.asarray(self._solve(pi, start, transposed=True)[..., None] * pi)
-
     def successor_measure(self, pi: Array) -> Array:
         """(S, A, S, A) M^pi(s, a, s', a') = sum_t gamma^t Pr(s_t = s', a_t = a' | s, a, pi), eq. (defM)."""
         self.check_pairs()
@@ -159,7 +143,7 @@ class FiniteMDP:
             raise UserError(
                 f"The successor measure of {self.states:,} states and {self.actions} actions has {n:,} x {n:,} "
                 f"entries. Above {MOST_PAIRS:,} pairs (s, a) it is not computed: memory grows with their square, "
-                "time with their cube. Use policy_value, q_value or occupancy, which do not need it."
+                "time with their cube. Use policy_value or q_value, which do not need it."
             )
 
     def successor_density(self, pi: Array, rho: Array) -> Array:
@@ -206,13 +190,6 @@ class FiniteMDP:
                 if (choice == last).all():
                     break
         return choice.reshape(r.shape[:-1])
-
-    def _solve(self, pi: Array, b: Array, transposed: bool = False) -> Array:
-        """(..., S) x with (I - gamma P_pi) x = b, or with its transpose, for policies pi (..., S, A) and b (..., S)."""
-        if self.is_sparse:
-            return sparse.solve(self.P, self.gamma, pi, b, transposed)
-        system = np.eye(self.states) - self.gamma * self.transition_matrix(pi)
-        return np.linalg.solve(system.swapaxes(-1, -2) if transposed else system, b[..., None])[..., 0]
 
     def _policies(self, pi: Array) -> Array:
         pi = np.asarray(pi)
@@ -283,14 +260,16 @@ def _table_mdp(table: dict[int, Any], gamma: float) -> FiniteMDP:
     """The MDP of a table {state: {action: [(probability, next state, reward, terminated), ...]}}."""
     states, actions = len(table), len(table[0])
     entries = [
-        (s * actions + a, successor, probability)
+        (s * actions + a, successor, probability, terminated)
         for s, by_action in table.items()
         for a, outcomes in by_action.items()
         for probability, successor, _reward, terminated in outcomes
-        if not terminated
     ]
-    rows, to, probabilities = np.array(entries).reshape(-1, 3).T
-    return from_entries(rows.astype(np.int64), to.astype(np.int64), probabilities, (states, actions), gamma)
+    rows, to, probabilities, terminated = np.array(entries).reshape(-1, 4).T
+    rows, to, over = rows.astype(np.int64), to.astype(np.int64), terminated > 0
+    mdp = from_entries(rows[~over], to[~over], probabilities[~over], (states, actions), gamma)
+    ends = csr_array((probabilities[over], (rows[over], to[over])), shape=(states * actions, states))
+    return replace(mdp, ends=ends)
 
 
 def from_entries(
@@ -308,7 +287,27 @@ def from_entries(
     S, A = shape
     observations = np.arange(S) if observations is None else observations
     if S > SPARSE_ABOVE:
-        return FiniteMDP(sparse.csr_matrix((probabilities, (rows, to)), shape=(S * A, S)), gamma, observations)
+        return FiniteMDP(csr_array((probabilities, (rows, to)), shape=(S * A, S)), gamma, observations)
     P = np.zeros((S * A, S))
     np.add.at(P, (rows, to), probabilities)
     return FiniteMDP(P.reshape(S, A, S), gamma, observations)
+
+
+def garnet(states: int, actions: int, branches: int, seed: int, gamma: float = 0.9, ending: float = 0.0) -> FiniteMDP:
+    """A random MDP: each (s, a) leads to ``branches`` different states, with Dirichlet(1, ..., 1) probabilities.
+
+    With ``ending``, the episode ends after (s, a) with a probability drawn uniformly from 0 to ``ending``.
+    """
+    if states < 1 or actions < 1 or not 1 <= branches <= states:
+        raise UserError(
+            f"garnet got {states} states, {actions} actions and {branches} branches; expected at least one of each, "
+            "and no more branches than states."
+        )
+    if not 0 <= ending <= 1:
+        raise UserError(f"ending is {ending}; expected a probability, 0 <= ending <= 1.")
+    rng = np.random.default_rng(seed)
+    pairs = states * actions
+    to = np.stack([rng.choice(states, branches, replace=False) for _ in range(pairs)])  # (S A, branches)
+    probabilities = rng.dirichlet(np.ones(branches), pairs) * (1 - ending * rng.random((pairs, 1)))
+    rows = np.repeat(np.arange(pairs), branches)
+    return from_entries(rows, to.reshape(-1), probabilities.reshape(-1), (states, actions), gamma)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.theory.finite_mdp import FiniteMDP, from_entries
 from anyreward.worlds.continuous_maze import ACTION_NAMES, NOISE, Plane
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 
 def ticks(step: float) -> Array:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import FB, goals_are_states, greedy
 from anyreward.theory.finite_mdp import FiniteMDP, from_entries
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 MOST_CELLS = 10**6
 """Largest number of cells of a toric grid."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import eye_array
 from scipy.sparse.linalg import splu
 
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 SWEEPS_BETWEEN_LOOKS = 16
 """Sweeps of value iteration between checks whether the policy still changes."""
@@ -19,11 +19,6 @@ MOST_SWEEPS = 1_024
 """Largest number of sweeps of value iteration before a policy is evaluated exactly."""
 ROUNDING = 1e-14
 """Relative rounding error of a step. Gains below it times the horizon 1 / (1 - gamma) do not change a policy."""
-
-
-def csr_matrix(entries: Any, shape: tuple[int, int] | None = None) -> Any:
-    """A sparse matrix in float64 and CSR format, from anything that SciPy accepts."""
-    return csr_array(entries, shape=shape, dtype=np.float64)
 
 
 def transition_matrix(P: Any, pi: Array) -> Any:
@@ -37,18 +32,17 @@ def transition_matrix(P: Any, pi: Array) -> Any:
     return P_pi
 
 
-def solve(P: Any, gamma: float, pi: Array, b: Array, transposed: bool = False) -> Array:
-    """(..., S) x with (I - gamma P_pi) x = b, or with its transpose, for policies pi (..., S, A) and b (..., S)."""
+def solve(P: Any, gamma: float, pi: Array, b: Array) -> Array:
+    """(..., S) x with (I - gamma P_pi) x = b for policies pi (..., S, A) and b (..., S)."""
     S, A = pi.shape[-2:]
     batch = np.broadcast_shapes(pi.shape[:-2], b.shape[:-1])
     columns = np.broadcast_to(b, (*batch, S)).reshape(-1, S)
-    trans = "T" if transposed else "N"
     if pi.size == S * A:  # one policy for all: factorised once
         factors = _factorised(P, gamma, pi.reshape(S, A))
-        x = [factors.solve(column, trans) for column in columns]
+        x = [factors.solve(column) for column in columns]
     else:
         policies = np.broadcast_to(pi, (*batch, S, A)).reshape(-1, S, A)
-        x = [_factorised(P, gamma, one).solve(column, trans) for one, column in zip(policies, columns, strict=True)]
+        x = [_factorised(P, gamma, one).solve(column) for one, column in zip(policies, columns, strict=True)]
     return np.array(x).reshape(*batch, S)
 
 

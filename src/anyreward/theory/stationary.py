@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.theory.fb import FB, check_weights, goals_are_pairs, inverse_covariance
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from anyreward.theory.finite_mdp import FiniteMDP
 from anyreward.tools.plain import Plain, PlainImages
 from anyreward.training.train import train, untrained
 from anyreward.worlds.ms_pacman import check_ale
+from anyreward.worlds.spaces import Array
 from anyreward.worlds.stepping import Stepper
 from anyreward.worlds.world import World, open_world
 
@@ -68,12 +69,7 @@ def prepared(world: World, s: Settings, run: RunSettings | None = None) -> Prepa
 def peak_gflops(size: int = 1024) -> float:
     """The best rate of several large matrix products."""
     a, out = torch.randn(size, size), torch.empty(size, size)
-    best = np.inf
-    for _ in range(6):
-        started = time.perf_counter()
-        torch.mm(a, a, out=out)
-        best = min(best, time.perf_counter() - started)
-    return float(2 * size**3 / best / 1e9)
+    return 2 * size**3 / min(_seconds(lambda: torch.mm(a, a, out=out)) for _ in range(6)) / 1e9
 
 
 def _seconds(run: Callable[[], Any]) -> float:
@@ -82,7 +78,13 @@ def _seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def _spread(values: list[float]) -> Figures:
+def _in_turns(measures: dict[str, Callable[[], float]], rounds: int) -> dict[str, Array]:
+    """(rounds,) the values of each measure, one of each in every round, because the speed of a machine varies."""
+    values = [[measure() for measure in measures.values()] for _ in range(rounds)]
+    return dict(zip(measures, np.array(values).T, strict=True))
+
+
+def _spread(values: Array | list[float]) -> Figures:
     low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
     return {"median": median, "quartiles": [low, high]}
 
@@ -118,24 +120,18 @@ def bench_updates(world: World, s: Settings, cycles: int, compiled: bool) -> Fig
         computed = computed or counter.get_total_flops() / s.updates_per_cycle / 1e9  # compiled updates are not counted
         runs[suffix]()
     plain = update_flop(ready.agent.model.F, ready.agent.model.B, s) / 1e9
-    times: dict[str, list[float]] = {suffix: [] for suffix in runs}
-    peaks = []
-    for _ in range(cycles):
-        peaks.append(peak_gflops())
-        for suffix, run in runs.items():
-            times[suffix].append(_seconds(run) / s.updates_per_cycle * 1e3)
+    found = _in_turns({"peak": peak_gflops, **{suffix: partial(_seconds, run) for suffix, run in runs.items()}}, cycles)
+    peaks = found.pop("peak")
     figures: Figures = {}
-    for suffix, ms in times.items():
-        ratios = [t / (plain / peak * 1e3) for t, peak in zip(ms, peaks, strict=True)]
+    for suffix, seconds in found.items():
+        ms = seconds / s.updates_per_cycle * 1e3
         figures[f"update ms{suffix}"] = _spread(ms)
-        figures[f"update / its matrix products at peak{suffix}"] = _spread(ratios)
-    started = time.perf_counter()
-    ready.collector.collect(20_000)
+        figures[f"update / its matrix products at peak{suffix}"] = _spread(ms / (plain / peaks * 1e3))
     return figures | {
         "matrix products of Algorithm 1, GFLOP": plain,
         "matrix products computed, GFLOP": computed,
         "peak GFLOP/s": float(np.median(peaks)),
-        "environment steps a second": 20_000 / (time.perf_counter() - started),
+        "environment steps a second": 20_000 / _seconds(lambda: ready.collector.collect(20_000)),
     }
 
 
@@ -154,15 +150,11 @@ def bench_epoch(
             runs[name + suffix], _ = _cycles(world, s, run_settings)
     for run in runs.values():
         run()  # warm-up
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(cycles):
-        for name, run in runs.items():
-            times[name].append(_seconds(run))
-    figures: Figures = {f"{name}, seconds": sum(seconds) for name, seconds in times.items()}
+    times = _in_turns({name: partial(_seconds, run) for name, run in runs.items()}, cycles)
+    figures: Figures = {f"{name}, seconds": float(seconds.sum()) for name, seconds in times.items()}
     for name in list(runs)[1:]:
         figures[f"plain / {name}"] = figures["plain, seconds"] / figures[f"{name}, seconds"]
-        turns = [a / b for a, b in zip(times["plain"], times[name], strict=True)]
-        figures[f"plain / {name}, cycle by cycle"] = _spread(turns)
+        figures[f"plain / {name}, cycle by cycle"] = _spread(times["plain"] / times[name])
     return figures
 
 
@@ -202,6 +194,7 @@ def bench_ask(states: int = 10_000, repeats: int = 20) -> Figures:
         space = agent.model.phi.observation_space
         rows = agent.sample.rows.numpy()
         seen = rows[rng.integers(len(rows), size=states)]
+        seen = seen[:, : agent.model.phi.state_packed]
         observations = seen[:, 0].astype(int) if space.shape == () else seen + rng.normal(0, 0.01, seen.shape)
         centres = rows[rng.integers(len(rows), size=repeats + 2)]
 
@@ -274,23 +267,17 @@ def bench_images(dim: int = 100, cycles: int = 6) -> Figures:
     assert replay.frames is not None
     figures["frames kept a transition"] = replay.frames.kept / len(replay)
     figures |= _bench_drawing(replay.frames, 20 * cycles)
-    few = 5
     for run in (*runs.values(), reference.update):
         run()
-    times: dict[str, list[float]] = {name: [] for name in ("plain", *runs)}
-    for _ in range(cycles):
-        times["plain"].append(sum(_seconds(reference.update) for _ in range(few)) / few * 1e3)
-        for name, run in runs.items():
-            times[name].append(_seconds(run) / s.updates_per_cycle * 1e3)
-    for name, ms in times.items():
-        figures[f"update ms, {name}"] = _spread(ms)
-    for name in runs:
-        ratios = [a / b for a, b in zip(times["plain"], times[name], strict=True)]
-        figures[f"plain / {name}"] = _spread(ratios)
-    started = time.perf_counter()
+    few = 5
+    plain = {"plain": lambda: sum(_seconds(reference.update) for _ in range(few))}
+    times = _in_turns(plain | {name: partial(_seconds, run) for name, run in runs.items()}, cycles)
+    ms = {name: 1e3 * seconds / (few if name == "plain" else s.updates_per_cycle) for name, seconds in times.items()}
+    figures |= {f"update ms, {name}": _spread(values) for name, values in ms.items()}
+    figures |= {f"plain / {name}": _spread(ms["plain"] / ms[name]) for name in runs}
     z = trained_length(torch.randn(8, s.dim), "sphere")
-    collector.collect(400, 0.2, agent.model.greedy, lambda n: z[:n].clone())
-    figures["environment steps a second, greedy in F"] = 400 / (time.perf_counter() - started)
+    greedy = partial(collector.collect, 400, 0.2, agent.model.greedy, lambda n: z[:n].clone())
+    figures["environment steps a second, greedy in F"] = 400 / _seconds(greedy)
     for one in opened:
         one.env.close()
     return figures
@@ -317,19 +304,15 @@ def run_bench(
         for name in ("fast", "paper"):
             show(f"timing updates of preset {name} ...")
             figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim, landmarks=0), cycles, compiled)
-    if "epoch" in parts:
-        show("timing an epoch against the plain implementation ...")
-        figures["epoch"] = bench_epoch(world, compiled)
-    if "ask" in parts:
-        show("timing answers ...")
-        figures["ask"] = bench_ask()
-    if "memory" in parts:
-        show("measuring memory with a full replay buffer ...")
-        figures["memory"] = bench_memory()
-    if "quality" in parts:
-        show(f"training until quality {QUALITY} ...")
-        figures["quality"] = bench_quality(world, show, compiled)
-    if "images" in parts:
-        show("timing updates from images ...")
-        figures["images"] = bench_images(dim)
+    others: dict[Part, tuple[str, Callable[[], Figures]]] = {
+        "epoch": ("timing an epoch against the plain implementation ...", lambda: bench_epoch(world, compiled)),
+        "ask": ("timing answers ...", bench_ask),
+        "memory": ("measuring memory with a full replay buffer ...", bench_memory),
+        "quality": (f"training until quality {QUALITY} ...", lambda: bench_quality(world, show, compiled)),
+        "images": ("timing updates from images ...", lambda: bench_images(dim)),
+    }
+    for part, (message, bench) in others.items():
+        if part in parts:
+            show(message)
+            figures[part] = bench()
     return figures

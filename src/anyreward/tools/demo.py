@@ -7,34 +7,35 @@ from pathlib import Path
 
 from rich.console import Console
 
+from anyreward.agent import Agent
 from anyreward.rewards.terms import goal
-from anyreward.tools.answers import Question, maze_of, show_in_maze
+from anyreward.tools.answers import Answer, maze_of, show_in_maze
 from anyreward.training import train
 
 UPDATES = 8_000
 
 
-def demo_questions() -> list[Question]:
+def demo_answers(agent: Agent) -> list[Answer]:
     """One goal; one goal with costs at a door and the cell before it; the nearest of two goals.
 
     Passing the door costs less than the detour, so the optimal policy of the second reward goes through it.
     """
     costly = goal(4, 2) + goal(5, 2)
     return [
-        Question("reach the goal", goal(9, 9), (2, 2)),
-        Question("reach it, two cells cost half", goal(8, 2) - 0.5 * costly, (2, 2)),
-        Question("reach the nearest of two", goal(1, 9) + goal(9, 1), (8, 4)),
+        Answer("reach the goal", agent.ask(goal(9, 9)), (2, 2)),
+        Answer("reach it, two cells cost half", agent.ask(goal(8, 2) - 0.5 * costly), (2, 2)),
+        Answer("reach the nearest of two", agent.ask(goal(1, 9) + goal(9, 1)), (8, 4)),
     ]
 
 
 def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:
     """Train, ask, print and draw."""
     console = Console()
-    console.print("Learning the four rooms without any reward ...")
+    console.print("Training in the four rooms without reward ...")
     started = time.perf_counter()
     agent = train("four-rooms", updates=updates, seed=seed, out=out, overwrite=True)
     console.print(f"Trained in {time.perf_counter() - started:.0f} s.")
     maze = maze_of(agent)
     assert maze is not None
-    show_in_maze(agent, maze, demo_questions(), out / "answers.png", console)
-    console.print(f"Agent:   {out}  (ask it more: anyreward ask {out} --goal 9,9)")
+    show_in_maze(agent, maze, demo_answers(agent), out / "answers.png", console)
+    console.print(f"Agent:   {out}  (ask for another policy: anyreward ask {out} --goal 9,9)")

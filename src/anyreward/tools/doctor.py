@@ -45,9 +45,7 @@ def _core() -> str:
 def _compiler() -> str:
     command = build_command()
     if command is None:
-        raise UserError(
-            "no C++ compiler: install g++ or clang++, or set CXX (training works without one, at half the speed)"
-        )
+        raise UserError("no C++ compiler: install g++ or clang++, or set CXX (training works without one, more slowly)")
     smallest = [command[0], "-x", "c++", "-std=c++20", "-fsyntax-only", "-"]
     outcome = subprocess.run(smallest, input="#include <vector>\nint main() {}\n", capture_output=True, text=True)
     if outcome.returncode != 0:
@@ -61,18 +59,6 @@ def _cuda() -> str:
     return torch.cuda.get_device_name()
 
 
-def _fetch_reach() -> str:
-    return f"{check_mujoco()}; {_step('anyreward/FetchReach-v0')}"
-
-
-def _fetch_picture() -> str:
-    return _picture("anyreward/FetchReach-v0") + f" (MUJOCO_GL={os.environ.get('MUJOCO_GL', 'not set')})"
-
-
-def _ms_pacman() -> str:
-    return f"{check_ale()}; {_step('anyreward/MsPacman-v0')}"
-
-
 def _step(identity: str) -> str:
     env = gym.make(identity)
     env.reset(seed=0)
@@ -81,14 +67,14 @@ def _step(identity: str) -> str:
     return "one step taken"
 
 
-def _picture(identity: str) -> str:
-    env = gym.make(identity, render_mode="rgb_array")
+def _picture() -> str:
+    env = gym.make("anyreward/FetchReach-v0", render_mode="rgb_array")
     env.reset(seed=0)
     image = np.asarray(env.render())
     env.close()
     if image.std() == 0:
         raise UserError("the picture is empty; try MUJOCO_GL=egl (libegl1) or MUJOCO_GL=osmesa (libosmesa6)")
-    return f"a picture of {image.shape[1]} x {image.shape[0]}"
+    return f"a picture of {image.shape[1]} x {image.shape[0]} (MUJOCO_GL={os.environ.get('MUJOCO_GL', 'not set')})"
 
 
 def _figures() -> str:
@@ -116,9 +102,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "core": _core,
     "compiled updates": _compiler,
     "CUDA": _cuda,
-    "FetchReach": _fetch_reach,
-    "FetchReach, pictures": _fetch_picture,
-    "Ms. Pacman": _ms_pacman,
+    "FetchReach": lambda: f"{check_mujoco()}; {_step('anyreward/FetchReach-v0')}",
+    "FetchReach, pictures": _picture,
+    "Ms. Pacman": lambda: f"{check_ale()}; {_step('anyreward/MsPacman-v0')}",
     "figures": _figures,
     "datasets": _datasets,
     "TensorBoard": _tensorboard,

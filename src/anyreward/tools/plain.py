@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import anyreward.worlds  # noqa: F401 (registers the four rooms)
+from anyreward.worlds.spaces import Array
 
 B_SIZE, D, GAMMA, TAU, HIDDEN, LEARNING_RATE, RETENTION = 128, 100, 0.99, 200.0, 256, 1e-3, 0.95
 CYCLES, EPISODES, STEPS, UPDATES = 25, 4, 50, 40
-Array = np.ndarray[Any, Any]
 
 
 class Minibatch(NamedTuple):
@@ -147,21 +146,6 @@ def cauchy_z() -> Tensor:
     return z
 
 
-class PlainReplay:
-    """A replay buffer of one-hot states."""
-
-    def __init__(self, capacity: int, states: int) -> None:
-        self.s = np.zeros((capacity, states), dtype=np.float32)
-        self.s1 = np.zeros((capacity, states), dtype=np.float32)
-        self.a = np.zeros(capacity, dtype=np.int64)
-        self.size = 0
-
-    def add(self, s: Array, a: int, s1: Array) -> None:
-        """Append one transition."""
-        self.s[self.size], self.a[self.size], self.s1[self.size] = s, a, s1
-        self.size += 1
-
-
 class Plain:
     """A training run of one cycle at a time."""
 
@@ -176,7 +160,9 @@ class Plain:
         F, B = PlainF(self.states, self.actions), _mlp(self.states, D)
         self.networks = Networks(F, B, copy.deepcopy(F), copy.deepcopy(B))
         self.adam = torch.optim.Adam([*F.parameters(), *B.parameters()], lr=LEARNING_RATE)
-        self.replay = PlainReplay(epochs * CYCLES * EPISODES * STEPS, self.states)
+        capacity = epochs * CYCLES * EPISODES * STEPS
+        self.s, self.s1 = (np.zeros((capacity, self.states), dtype=np.float32) for _ in range(2))
+        self.a, self.size = np.zeros(capacity, dtype=np.int64), 0
         self.one_hot = np.eye(self.states, dtype=np.float32)
         self.env.reset(seed=seed)
 
@@ -187,7 +173,8 @@ class Plain:
             for _ in range(STEPS):
                 a = int(self.rng.integers(self.actions))
                 s1, *_ = self.env.step(a)
-                self.replay.add(self.one_hot[s], a, self.one_hot[s1])
+                self.s[self.size], self.a[self.size], self.s1[self.size] = self.one_hot[s], a, self.one_hot[s1]
+                self.size += 1
                 s = s1
         for _ in range(UPDATES):
             plain_update(self.networks, self.adam, self.minibatch(), TAU, orthonormality=1.0)
@@ -195,8 +182,6 @@ class Plain:
 
     def minibatch(self) -> Minibatch:
         """Lines 15 to 17: draw a minibatch and z."""
-        i, j = (self.rng.integers(self.replay.size, size=B_SIZE) for _ in range(2))
-        s, other = torch.from_numpy(self.replay.s[i]), torch.from_numpy(self.replay.s[j])
-        z = cauchy_z()
-        s1, a = torch.from_numpy(self.replay.s1[i]), torch.from_numpy(self.replay.a[i])
-        return Minibatch(s, a, s1, torch.full((B_SIZE,), GAMMA), z, s, other)
+        i, j = (self.rng.integers(self.size, size=B_SIZE) for _ in range(2))
+        s, a, s1, other = (torch.from_numpy(x) for x in (self.s[i], self.a[i], self.s1[i], self.s[j]))
+        return Minibatch(s, a, s1, torch.full((B_SIZE,), GAMMA), cauchy_z(), s, other)

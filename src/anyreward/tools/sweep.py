@@ -25,20 +25,10 @@ def train_seeds(
     progress: bool = True,
     **options: Any,
 ) -> None:
-    """Train with each seed into its folder, in parallel processes that share the machine's threads.
-
-    Args:
-        source: a world or a dataset, by name.
-        settings: all settings but the seed.
-        run: how they are run; the threads are divided among the processes.
-        folders: the run folder of each seed.
-        overwrite: whether the folders may hold agents already.
-        progress: whether to show progress.
-        options: more arguments of `train`.
-    """
+    """Train with each seed into its folder, in parallel processes that share the machine's threads."""
     held = [str(folder) for folder in folders.values() if (folder / "agent.json").exists()]
     if held and not overwrite:
-        raise UserError(f"These hold an agent already: {', '.join(held)}. Choose others, or allow overwriting them.")
+        raise UserError(f"These folders hold an agent already: {', '.join(held)}. Choose others, or use --overwrite.")
     for folder in folders.values():
         (folder / "metrics.jsonl").unlink(missing_ok=True)  # later lines are of these runs
     available = torch.get_num_threads()
@@ -49,7 +39,7 @@ def train_seeds(
         TrainingProgress(settings.updates * len(folders), progress) as bar,
     ):
         waiting: set[Future[None]] = {
-            pool.submit(_train, source, settings.with_(seed=seed), _of_seed(run, seed), folder, overwrite, options)
+            pool.submit(_train, source, settings.with_(seed=seed), run, folder, overwrite, options)
             for seed, folder in folders.items()
         }
         while waiting:
@@ -61,14 +51,12 @@ def train_seeds(
             bar.show(sum(_updates(folder) for folder in folders.values()))
 
 
-def _of_seed(run: RunSettings, seed: int) -> RunSettings:
-    return run.with_(replay_file=f"{run.replay_file}-seed{seed}" if run.replay_file else "")
-
-
 def _train(
     source: str, settings: Settings, run: RunSettings, out: Path, overwrite: bool, options: dict[str, Any]
 ) -> None:
     torch.set_num_threads(run.threads)
+    if run.replay_file:
+        run = run.with_(replay_file=f"{run.replay_file}-seed{settings.seed}")
     train(source, settings=settings, run=run, out=out, overwrite=overwrite, progress=False, **options)
 
 

@@ -69,7 +69,7 @@ def cost(model: Model, s: Settings, run: RunSettings) -> str:
     """A text with the size of the networks or tables of a run."""
     phi = model.phi
     if model.landmarks is not None:
-        return plan(phi.seen_space, phi.space, s.dim, s.landmarks, phi.actions if s.features_include_action else 1)
+        return plan(phi, s.dim, s.landmarks)
     flop = update_flop(model.F, model.B, s)
     weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
     text = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."

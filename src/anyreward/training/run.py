@@ -22,12 +22,11 @@ from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
 from anyreward.learning.collect import Collector
 from anyreward.learning.datasets import Dataset
 from anyreward.learning.landmarks import Landmarks
-from anyreward.learning.loop import begin, learn
+from anyreward.learning.loop import begin, hold_out, learn
 from anyreward.learning.machine import threads, threads_of_one
 from anyreward.learning.method import Report, stream_seed
 from anyreward.learning.progress import TrainingProgress
-from anyreward.learning.replay import Transitions
-from anyreward.rewards.kept import kept_transitions
+from anyreward.rewards.kept import kept_points, kept_transitions
 from anyreward.rewards.knowledge import Knowledge, feature_sample
 from anyreward.storage.metrics import MetricsLog
 from anyreward.training.prepare import available_run, cost, empty_replay, most_held_out, split_off
@@ -58,13 +57,12 @@ class Run:
             raise UserError(f"minutes is {minutes}; it must be positive.")
         if agent.knowledge.method.whole_episodes and not isinstance(source, World):
             raise UserError(
-                f"method is {agent.settings.method}, which learns online: a dataset has no goals and episodes. Use a "
-                "world, or method='fb' or 'successor-features'."
+                f"method is {agent.settings.method}, which learns online: a dataset has no goals and episodes. Use an "
+                "environment, or method='fb' or 'successor-features'."
             )
         self.source, self.agent, self.out, self.resumed = source, agent, out, resumed
         self.model, self.s, self.run = agent.model, agent.settings, agent.run
         self.progress, self.tensorboard, self.minutes = progress, tensorboard, minutes
-        self.held_out = agent.held_out
         self.collector: Collector | None = None
         self.watch: Watch = dict
         self.log: MetricsLog | None = None
@@ -80,6 +78,7 @@ class Run:
             self.replay = empty_replay(self.source, self.model, self.s, self.run)
             stack.callback(self.replay.close)
             self.learning = begin(self.model, self.replay, self.s, self.run)
+            self.learning.held_out = self.agent.held_out
             if self.resumed:
                 assert self.out is not None
                 load_checkpoint(self.out, self.learning, self.agent.fingerprint)
@@ -96,7 +95,7 @@ class Run:
                     self._finish()
                 raise
             try:
-                self.held_out = self._gather() or self.held_out
+                hold_out(self.learning, self.collector)  # what a run that was stopped early lacks
             finally:  # save the agent even if the environment fails
                 agent = self._finish()
             return agent
@@ -108,6 +107,7 @@ class Run:
         if isinstance(source, World):
             stepper = self.stack.enter_context(opened(source, self.run.environments))
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
+            self.learning.hold_out = 0 if method.whole_episodes else most_held_out(self.model)
             self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes)
             self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
             test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
@@ -115,7 +115,7 @@ class Run:
             method.enter(test, start, stream_seed(s.seed, f"goals from {done}"))
         elif len(self.replay) == 0:
             given = source.transitions(self.model.phi, needs_next)
-            rows, self.held_out = split_off(given, most_held_out(self.model), s.seed)
+            rows, self.learning.held_out = split_off(given, most_held_out(self.model), s.seed)
             self.replay.add(rows)
 
     def _loop(self, begun: float, stopped: Callable[[], bool]) -> None:
@@ -150,7 +150,8 @@ class Run:
     def _evaluate(self, losses: dict[str, float], report: Report) -> None:
         """Evaluate the agent, and write one line of metrics."""
         learning = self.learning
-        learning.method.refresh()
+        if self.watch is not dict:
+            learning.method.refresh()
         metrics = {
             "updates": learning.done,
             "seconds": learning.seconds,
@@ -160,8 +161,8 @@ class Run:
             **{name: float(value) for name, value in report.diagnostics().items()},
             **self.watch(),
         }
-        kind = next(kind for kind in ("quality", "success", "bellman_loss", "states") if kind in metrics)
-        self.note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}"
+        kind = next((kind for kind in ("quality", "success", "bellman_loss", "states") if kind in metrics), None)
+        self.note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}" if kind else ""
         if self.log:
             self.log.write(metrics)
 
@@ -178,7 +179,8 @@ class Run:
             s,
             feature_sample(self.model, self.replay, s.feature_sample, s.seed),
             None if learning.method.goals_only else kept_transitions(self.model, self.replay, s.seed),
-            self.held_out,
+            None if learning.method.goals_only else kept_points(self.model, self.replay, s.gamma),
+            learning.held_out,
             learning.done,
         )
         agent = replace(self.agent, knowledge=knowledge, run=self.agent.run)
@@ -191,14 +193,6 @@ class Run:
         self.model.to("cpu")  # agents answer on the CPU
         self.replay.to("cpu")
         return self._save()
-
-    def _gather(self) -> Transitions | None:
-        """Collect held-out transitions with the behaviour policy."""
-        method, s = self.learning.method, self.s
-        if self.collector is None or method.whole_episodes:
-            return None
-        random = torch.Generator(self.model.device).manual_seed(stream_seed(s.seed, "held out"))
-        return self.collector.collect(most_held_out(self.model), s.exploration, *method.behaviour(random))
 
 
 @contextmanager

@@ -20,10 +20,12 @@ from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.methods import method_of, settled_dim
 from anyreward.learning.settings import RunChanges, RunSettings, SettingChanges, Settings, split_changes
 from anyreward.learning.settings import preset as settings_of
+from anyreward.learning.tables import MOST_DIM, can_list, listed
 from anyreward.model.features import FeatureMap, feature_map
 from anyreward.rewards.knowledge import FeatureSample, Knowledge
 from anyreward.training.run import Run
 from anyreward.worlds.goals import Tolerance
+from anyreward.worlds.spaces import channels_last, image_shape
 from anyreward.worlds.world import World, discrete_actions, open_world
 
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
@@ -66,11 +68,11 @@ def train(
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
     folder = None if out is None else Path(out)
     if folder is not None and holds_agent(folder) and not overwrite:
-        raise UserError(f"{out} holds an agent already. Choose another folder, or allow overwriting it.")
+        raise UserError(f"{out} holds an agent already. Choose another folder, or pass overwrite=True (--overwrite).")
     if folder is not None and folder.exists() and not folder.is_dir():
-        raise UserError(f"out is {out}, which is a file; name a folder for the run.")
+        raise UserError(f"out is {out}, which is a file; give a folder for the run.")
     if tensorboard and folder is None:
-        raise UserError("TensorBoard events need a run folder: give out=... too.")
+        raise UserError("TensorBoard events need a run folder: set out=...")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
     agent = untrained(opened, s, run, features)
@@ -109,7 +111,7 @@ def resume(
     refused = sorted(set(changes) - set(RunChanges.__annotations__))
     if refused:
         raise UserError(
-            f"A run continues with its settings; {', '.join(refused)} cannot be changed. Changeable: updates, "
+            f"A resumed run keeps its settings; {', '.join(refused)} cannot be changed. These can: updates, "
             f"{', '.join(sorted(RunChanges.__annotations__))}."
         )
     given, of_run = split_changes(changes)
@@ -127,6 +129,23 @@ def _open(source: Source) -> World | Dataset:
     return open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
 
 
+def with_ends_and_actions(phi: FeatureMap, s: Settings, source: World | Dataset) -> FeatureMap:
+    """The feature map with terminal states, where episodes may terminate, and with actions, if they are not set.
+
+    B sees actions by itself where tables can list all pairs of a state and an action. Images, other encodings than
+    "plain", goal-oriented DQN and successor measures from t = 1 know no terminal states.
+    """
+    may_end = not source.never_terminates if isinstance(source, World) else bool(source.terminated.any())
+    plain = s.encoding == "plain" and not s.method.startswith("goal-") and s.first_step == 0
+    image = image_shape(phi.seen_space) is not None or channels_last(phi.seen_space)
+    phi = replace(phi, ends=may_end and plain and not image)
+    if s.features_include_action is None and phi.ends and Landmarks.possible(phi, s):
+        listed_pairs = listed(phi.space, phi.ends) * phi.actions
+        categorical = can_list(phi.space, phi.ends, numbers=0)
+        phi = replace(phi, include_action=categorical and listed_pairs <= MOST_DIM)
+    return phi
+
+
 def untrained(
     source: World | Dataset,
     s: Settings,
@@ -135,7 +154,20 @@ def untrained(
 ) -> Agent:
     """An untrained agent for a world or a dataset; the seed determines the weights of its networks."""
     world = source if isinstance(source, World) else None
-    phi = _features(source, world, s, features)
+    space = discrete_actions(source.action_space)
+    phi = feature_map(
+        features or s.features,
+        source.observation_space,
+        int(space.n),
+        bool(s.features_include_action),
+        world.feature_names if world else None,
+        world.feature_table if world else None,
+        int(space.start),
+    )
+    phi = with_ends_and_actions(phi, s, source)
+    test = world.goal_test if world else None
+    if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
+        phi = replace(phi, tolerance=test.reached)
     s = settled_dim(phi, s)
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)
@@ -143,23 +175,3 @@ def untrained(
     nothing = FeatureSample(torch.empty(0), torch.empty(0), torch.empty(0, s.dim))
     knowledge = Knowledge(model, s, nothing)
     return Agent(knowledge, run or RunSettings(), source.name, world.recipe if world else None)
-
-
-def _features(
-    source: World | Dataset, world: World | None, s: Settings, function: Callable[[Any], Any] | None
-) -> FeatureMap:
-    """The phi of a run; if F is a table, with the world's tolerance for goals."""
-    space = discrete_actions(source.action_space)
-    phi = feature_map(
-        function or s.features,
-        source.observation_space,
-        int(space.n),
-        s.features_include_action,
-        world.feature_names if world else None,
-        world.feature_table if world else None,
-        int(space.start),
-    )
-    test = world.goal_test if world else None
-    if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
-        phi = replace(phi, tolerance=test.reached)
-    return phi

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +15,10 @@ from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.goals import GoalTest
+from anyreward.worlds.spaces import Array
 from anyreward.worlds.stepping import Stepper, opened, together
 from anyreward.worlds.world import World
 
-Array = np.ndarray[Any, Any]
 Watch = Callable[[], dict[str, float]]
 """Metrics of the current agent."""
 KnowledgeNow = Callable[[], Knowledge]

@@ -17,12 +17,13 @@ from anyreward.learning.machine import threads
 from anyreward.model.latent import asked_length
 from anyreward.rewards.inference import Inferred
 from anyreward.rewards.knowledge import Knowledge
+from anyreward.rewards.regression import MOST_SEEN
 from anyreward.rewards.reward import Reward
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
 from anyreward.trust.small_world import SmallWorld, small_world
 
 Array = np.ndarray[Any, Any]
-Verdict = Literal["good", "doubtful", "do not rely on it"]
+Verdict = Literal["good", "doubtful", "do not rely on it", "nothing to gain"]
 
 GOOD, DOUBTFUL = 0.9, 0.7
 """Predicted scores from which on an answer is good, or doubtful (docs/trust.md)."""
@@ -32,6 +33,8 @@ DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
 """Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
 LEAST_TRANSITIONS = 1_000
 """Held-out transitions that a prediction needs."""
+LEAST_REPRESENTED, HARDLY_REPRESENTED = 0.8, 0.5
+"""Share of a reward in the span of B below which an answer is doubtful, or not to be relied on."""
 RARE = 0.01
 """A z is outside the range of training if at most this share of the z drawn in training are less typical."""
 CODES = 4
@@ -101,31 +104,37 @@ def verdict_of(
     thin: float | None,
     typical: float,
     found: Inferred,
-    transitions: int,
+    missing: str,
+    has_values: bool = True,
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """A verdict with its reasons: the predicted score decides, everything else can only lower it."""
+    """A verdict with its reasons: the predicted score decides, everything else can only lower it.
+
+    ``missing`` says why there is no prediction; ``has_values`` whether the reward is known, so that what is not
+    represented is not noise.
+    """
     if not found.z.any():
         return "do not rely on it", ("z is zero, so this policy acts at random",)
     order: list[Verdict] = ["good", "doubtful", "do not rely on it"]
     if predicted is None:
         level = 1
-        reasons = [f"no prediction: {transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"]
+        reasons = [f"no prediction: {missing}"]
     else:
         level = 0 if predicted >= GOOD else 1 if predicted >= DOUBTFUL else 2
-        reasons = [f"expected to earn {predicted:.2f} of what is possible (0 = random, 1 = optimal)"]
+        reasons = [f"expected to earn {predicted:.2f} of what is possible"]
+    share = 1.0 if represented is None else represented
     lowered = [
         (1, thin is not None and thin > MOST_THIN, "most of the reward lies where training data is thin"),
         (
             1,
-            found.samples > 0 and found.seen < found.of,
+            found.samples > 0 and found.seen < MOST_SEEN * found.of,
             f"samples determine only {found.seen} of {found.of} directions of B",
         ),
         (1, found.relative_error > DOUBTFUL_ERROR, f"the standard error of z is {found.relative_error:.0%} of z"),
         (2, found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
         (
-            2,
-            predicted is None and represented is not None and represented < 0.5,
-            "B cannot represent half of the reward",
+            1 if share >= HARDLY_REPRESENTED else 2,
+            (has_values or predicted is None) and share < (LEAST_REPRESENTED if has_values else HARDLY_REPRESENTED),
+            f"B represents {max(share, 0.0):.2f} of the reward",
         ),
         (1, predicted is None and typical <= RARE, "z lies outside the range that F was trained on"),
     ]
@@ -169,24 +178,31 @@ def report(policy: Policy) -> Trust:
     """The report on an answer."""
     knowledge, found = policy.knowledge, policy.belief.found
     if knowledge.method.goals_only:
-        raise UserError(f"{knowledge.settings.method} has no F and B, so there is no trust report on its answers.")
+        raise UserError(f"{knowledge.settings.method} has no F and B, so there is no trust report on its policies.")
     known, sample, held_out = reference(knowledge), knowledge.sample, knowledge.held_out
     reward = policy.reward.settled(knowledge)
     _, masses = reward.split_atoms(knowledge)
     values = None if masses else reward.values(knowledge, sample.rows)
     share = represented(values, sample) if values is not None and reward.has_values else found.explained
     predicted = value = residual = None
+    transitions = 0 if held_out is None else len(held_out.actions)
+    missing = f"{transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
+    nothing = False
     if held_out is not None:
         r = torch.from_numpy(held_out_rewards(reward, knowledge)) / policy.reward_scale
         residual = _residual(policy, r)
-        if known.world is not None and policy.z.any():
+        if not bool(r.any()):
+            missing = "the reward is zero in all held-out transitions"
+        elif known.world is not None and policy.z.any():
             predicted, value = _tried_out(policy, known.world, r)
-            if predicted > 0:  # times the expected cosine of z and the true z
+            nothing = predicted is None
+            if predicted is not None and predicted > 0:  # times the expected cosine of z and the true z
                 predicted /= math.sqrt(1 + found.relative_error**2)
     typical = typicality(policy.z, known.training_z)
     thin = _thin_share(values, masses, knowledge, known.thin)
-    transitions = 0 if held_out is None else len(held_out.actions)
-    verdict, reasons = verdict_of(predicted, share, thin, typical, found, transitions)
+    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values)
+    if nothing:
+        verdict, reasons = "nothing to gain", ("no policy is expected to earn more than the random one",)
     rank, condition = conditioning(sample.covariance)
     return Trust(
         verdict,
@@ -205,7 +221,7 @@ def report(policy: Policy) -> Trust:
     )
 
 
-def _tried_out(policy: Policy, world: SmallWorld, r: Tensor) -> tuple[float, float]:
+def _tried_out(policy: Policy, world: SmallWorld, r: Tensor) -> tuple[float | None, float]:
     """The score and the value of a policy in the small world, for rewards r (n,) of its transitions."""
     actions = policy.preferences(world.states).argmax(1)
     with threads(1):  # the operations are too small for several threads

@@ -24,6 +24,8 @@ NEIGHBOURS = 3
 """Number of most similar pairs (s, a) that stand for an action in a state."""
 CODE = 64
 """Length of the vectors by which pairs (s, a) are compared."""
+NO_GAIN = 1e-5
+"""Gain of the optimal policy, relative to the largest possible value, below which there is nothing to gain."""
 SWEEPS = 20
 """Sweeps of policy evaluation between two checks of convergence, or two policy improvements."""
 
@@ -80,8 +82,11 @@ class SmallWorld:
         """(M,) the greedy action in each state for the value function V."""
         return (self.share * self.ahead(V, r)[self.near]).sum(2).argmax(1)
 
-    def score(self, actions: Tensor, r: Tensor) -> tuple[float, float]:
-        """The score of the policy with these actions (M,), random (0) to optimal (1), and its value, for r (N,)."""
+    def score(self, actions: Tensor, r: Tensor) -> tuple[float | None, float]:
+        """The score of the policy with these actions (M,), random (0) to optimal (1), and its value, for r (N,).
+
+        The score is None if the optimal policy is no better than the random one, up to rounding.
+        """
         r = r.to(self.weights)
         mean = r.mean() if bool((self.discount > 0).all()) else torch.zeros(())  # a constant changes no policy
         r = r - mean
@@ -90,8 +95,10 @@ class SmallWorld:
         best = _settle(lambda V: self.evaluate(self.improve(V, r), r, V), answer, rounds)
         J, most = (float(self.weights @ V) for V in (answer, torch.maximum(best, answer)))
         random = float(self.random_visits @ r)
-        score = (J - random) / (most - random) if most > random else 1.0
-        return max(-1.0, min(1.0, score)), J + float(mean) / (1 - float(self.discount.max()))
+        horizon = 1 / (1 - float(self.discount.max()))
+        gain = most - random
+        score = None if gain <= NO_GAIN * horizon * float(r.abs().max()) else max(-1.0, min(1.0, (J - random) / gain))
+        return score, J + float(mean) * horizon
 
 
 def _settle(sweep: Callable[[Tensor], Tensor], V: Tensor, rounds: int) -> Tensor:
@@ -123,7 +130,10 @@ def small_world(rows: Transitions, model: Model, Z: Tensor, gamma: float) -> Sma
         known = (itself >= 0)[..., None]
         near = torch.where(known, itself[..., None], near)
         share = torch.where(known, torch.eye(near.shape[2], dtype=share.dtype)[0], share)
-    continues = (~rows.terminated).double() if not rows.terminated.all() else torch.ones(n, dtype=torch.float64)
+    live = ~rows.terminated
+    if model.phi.ends:  # terminal states are no states to start from
+        live &= rows.next_observations[:, -1] < 0.5
+    continues = live.double() if bool(live.any()) else torch.ones(n, dtype=torch.float64)
     return SmallWorld(
         states,
         torch.bincount(end, continues, len(states)) / continues.sum(),

@@ -11,7 +11,8 @@ import numpy as np
 
 from anyreward.errors import UserError
 from anyreward.worlds.crowd import CrowdEnv
-from anyreward.worlds.goals import GoalTest, within
+from anyreward.worlds.goals import GoalTest, Tolerance
+from anyreward.worlds.spaces import Array
 
 WALLS = ((0.25, 0.0, 0.25, 0.4), (0.75, 0.6, 0.75, 1.0))
 """The paper's interior walls, as segments x0, y0, x1, y1."""
@@ -19,7 +20,6 @@ ACTION_NAMES = ("left", "right", "up", "down", "stay")
 STEP, NOISE = 0.1, 0.01
 _MOVES = STEP * np.array([(-1, 0), (1, 0), (0, 1), (0, -1), (0, 0)])  # (dx, dy), y counted upwards
 
-Array = np.ndarray[Any, Any]
 Walls = Sequence[Sequence[float]]
 
 
@@ -73,6 +73,17 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 (Gymnasium's own convention)
+    never_terminates = True
+    feature_names = ("x", "y")
+    """The names of the numbers of an observation."""
+    settings = {  # noqa: RUF012 (constant)
+        "encoding": "rbf",
+        "steps_per_cycle": 120,
+        "learning_rate": 0.0005,
+        "explore": "z",
+    }
+    """Settings that this world overrides in both presets: the paper's features and hyperparameters. Episodes start
+    everywhere, so uniform actions suffice."""
 
     def __init__(self, walls: Walls = WALLS, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -83,19 +94,9 @@ class ContinuousMazeEnv(gym.Env[Array, np.int64]):
         self.position = np.zeros(2)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that this world overrides in both presets: the paper's features and hyperparameters."""
-        return {"encoding": "rbf", "steps_per_cycle": 120, "learning_rate": 0.0005}
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The names of the numbers of an observation."""
-        return ("x", "y")
-
-    @property
     def goal_test(self) -> GoalTest:
         """Random goals in the square, reached within 0.05 in x and y; episodes of 30 steps."""
-        return GoalTest(lambda rng, n: rng.random((n, 2)), within(0.05), steps=30)
+        return GoalTest(lambda rng, n: rng.random((n, 2)), Tolerance("box", 0.05), steps=30)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Start at a random position, or at ``options={"position": (x, y)}``."""

@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from anyreward.errors import UserError
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 
 class CrowdEnv(VectorEnv[Array, Array, Array]):

@@ -13,13 +13,12 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.worlds.goals import GoalTest, nearer_than
+from anyreward.worlds.goals import GoalTest, Tolerance
+from anyreward.worlds.spaces import Array
 
 ACTION_NAMES = ("+x", "+y", "+z", "-x", "-y", "-z")
 _MOVES = np.concatenate([np.eye(3), -np.eye(3)])  # of the gripper, whose fingers do not move
 INSTALL = "pip install 'anyreward[worlds]', or: pip install 'gymnasium-robotics>=1.4.2' 'mujoco>=3.8.1,<3.12'"
-
-Array = np.ndarray[Any, Any]
 
 
 class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
@@ -30,6 +29,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012 (Gymnasium's own convention)
+    never_terminates = True
     own_process = True
 
     def __init__(self, render_mode: str | None = None, width: int = 320, height: int = 320) -> None:
@@ -67,8 +67,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         def draw(rng: np.random.Generator, n: int) -> Array:
             return np.asarray(centre + rng.uniform(-reach, reach, (n, 3)))
 
-        threshold = float(self.arm.distance_threshold)
-        return GoalTest(draw, nearer_than(threshold), steps=25)
+        return GoalTest(draw, Tolerance("ball", float(self.arm.distance_threshold)), steps=25)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,3 @@ class GoalTest:
     """share of random actions"""
     every: Array | None = None
     """(n, k) all goals, if they can be listed"""
-
-
-def within(box: float) -> Tolerance:
-    """A goal is reached if no number differs by more than ``box``."""
-    return Tolerance("box", box)
-
-
-def nearer_than(distance: float) -> Tolerance:
-    """A goal is reached if its Euclidean distance is below ``distance``."""
-    return Tolerance("ball", distance)

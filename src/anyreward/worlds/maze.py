@@ -7,9 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from scipy.ndimage import label
 
 from anyreward.errors import UserError
 from anyreward.worlds.crowd import CrowdEnv
+from anyreward.worlds.spaces import Array
 
 FOUR_ROOMS = """
 ###########
@@ -59,8 +61,6 @@ ACTION_NAMES = ("left", "right", "up", "down", "stay")
 _MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])  # (dx, dy), y counted downwards
 _FREE = " ."
 
-Array = np.ndarray[Any, Any]
-
 
 @dataclass(frozen=True)
 class Maze:
@@ -94,11 +94,6 @@ class Maze:
         """(n_free, 5) the free cell that each action leads to, as an index into `free`."""
         return np.searchsorted(self.free, self.successors[self.free])
 
-    @property
-    def transitions(self) -> Array:
-        """(n_free, 5, n_free) the exact transition probabilities between the free cells; large for a large maze."""
-        return np.eye(len(self.free))[self.free_successors]
-
 
 def parse_maze(drawing: str) -> Maze:
     """Read a drawing: ``#`` is a wall, a space or ``.`` is free, all lines equally long.
@@ -106,14 +101,11 @@ def parse_maze(drawing: str) -> Maze:
     Blank lines before and after the drawing are ignored. The border need not be walled: the edge of the drawing stops
     the agent too.
     """
-    lines = drawing.replace("\r\n", "\n").split("\n")
-    while lines and not lines[0]:
-        lines.pop(0)
-    while lines and not lines[-1]:
-        lines.pop()
-    if not lines:
+    drawing = drawing.replace("\r\n", "\n").strip("\n")
+    if not drawing:
         raise UserError("The maze drawing is empty. Draw walls as '#' and free cells as ' ' or '.', one line per row.")
-    width = len(lines[0])
+    lines = drawing.split("\n")
+    height, width = len(lines), len(lines[0])
     for number, line in enumerate(lines, start=1):
         if len(line) != width:
             raise UserError(
@@ -129,35 +121,19 @@ def parse_maze(drawing: str) -> Maze:
     is_free = np.array([[character != "#" for character in line] for line in lines])  # (height, width)
     if not is_free.any():
         raise UserError("The maze drawing has no free cell. Draw at least one ' ' or '.'.")
-    height = len(lines)
-    y, x = np.divmod(np.arange(width * height), width)
-    to_x = x[:, None] + _MOVES[:, 0]  # (cells, 5)
-    to_y = y[:, None] + _MOVES[:, 1]
-    inside = (to_x >= 0) & (to_x < width) & (to_y >= 0) & (to_y < height)
-    cx, cy = np.clip(to_x, 0, width - 1), np.clip(to_y, 0, height - 1)
-    passable = inside & is_free[cy, cx]
-    successors = np.where(passable, cy * width + cx, np.arange(width * height)[:, None])
-    return Maze("\n".join(lines), width, height, np.flatnonzero(is_free.ravel()), successors)
+    cells = np.arange(width * height)[:, None]
+    y, x = np.divmod(cells, width)
+    passable = np.pad(is_free, 1)[y + 1 + _MOVES[:, 1], x + 1 + _MOVES[:, 0]]  # (cells, 5)
+    successors = np.where(passable, cells + _MOVES @ np.array([1, width]), cells)
+    return Maze(drawing, width, height, np.flatnonzero(is_free), successors)
 
 
 def random_maze(seed: int, size: int = 11, walls: float = 0.3) -> str:
     """A random drawing: a border, a share ``walls`` of walls inside, and only the largest connected region free."""
     inside = np.random.default_rng(seed).random((size - 2, size - 2)) >= walls
-    unseen = set(np.flatnonzero(np.pad(inside, 1)).tolist())  # the border is walled, so no step leaves the drawing
-    largest: list[int] = []
-    for start in sorted(unseen):
-        if start not in unseen:
-            continue
-        unseen.remove(start)
-        region = [start]
-        for cell in region:  # the list grows during the loop
-            near = {cell - 1, cell + 1, cell - size, cell + size} & unseen
-            unseen -= near
-            region += near
-        if len(region) > len(largest):
-            largest = region
-    free = set(largest)
-    return "\n".join("".join(" " if y * size + x in free else "#" for x in range(size)) for y in range(size))
+    regions, _ = label(np.pad(inside, 1))  # walls are 0, and the cells of each region have its number
+    largest = 1 + np.bincount(regions.ravel(), minlength=2)[1:].argmax()
+    return "\n".join("".join(row) for row in np.where(regions == largest, " ", "#"))
 
 
 class MazeEnv(gym.Env[np.int64, np.int64]):
@@ -168,6 +144,11 @@ class MazeEnv(gym.Env[np.int64, np.int64]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 (Gymnasium's own convention)
+    never_terminates = True
+    settings = {"explore": "z"}  # noqa: RUF012 (constant)
+    """Settings that this world overrides in both presets: episodes start everywhere, so uniform actions suffice."""
+    feature_names = ("x", "y")
+    """The names of the columns of `feature_table`."""
 
     def __init__(self, drawing: str = FOUR_ROOMS, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -177,11 +158,6 @@ class MazeEnv(gym.Env[np.int64, np.int64]):
         self.observation_space = gym.spaces.Discrete(self.maze.cells)
         self.action_space = gym.spaces.Discrete(len(ACTION_NAMES))
         self.cell = int(self.maze.free[0])
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The names of the columns of `feature_table`."""
-        return ("x", "y")
 
     @property
     def feature_table(self) -> Array:

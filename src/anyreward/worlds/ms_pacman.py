@@ -12,7 +12,8 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.worlds.goals import GoalTest, within
+from anyreward.worlds.goals import GoalTest, Tolerance
+from anyreward.worlds.spaces import Array
 
 ACTION_NAMES = ("stay", "up", "right", "left", "down")
 _ACTIONS = (0, 2, 3, 4, 5)  # their numbers in the emulator
@@ -25,8 +26,6 @@ TUNE = 240
 NEAR = 6
 """Largest difference in x or y, in pixels, at which a goal counts as reached."""
 INSTALL = "pip install 'anyreward[worlds]', or: pip install 'ale-py>=0.12'"
-
-Array = np.ndarray[Any, Any]
 
 
 class MsPacmanEnv(gym.Env[Any, np.int64]):
@@ -79,7 +78,8 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
     def goal_test(self) -> GoalTest:
         """The goals of the paper's list, in episodes of 50 steps."""
         every = goals()
-        return GoalTest(lambda rng, n: every[rng.integers(len(every), size=n)], within(NEAR), steps=50, every=every)
+        near = Tolerance("box", NEAR)
+        return GoalTest(lambda rng, n: every[rng.integers(len(every), size=n)], near, steps=50, every=every)
 
     @property
     def position(self) -> Array:

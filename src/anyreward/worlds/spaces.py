@@ -108,16 +108,16 @@ def _pack(space: Space, batch: Any) -> Iterator[Array]:
         case spaces.Dict():
             for key, part in space.spaces.items():
                 yield from _pack(part, batch[key])
-        case spaces.Discrete() | spaces.MultiDiscrete():
-            values = np.asarray(batch) - space.start
-            size = space.n if isinstance(space, spaces.Discrete) else space.nvec
-            if values.size and ((values < 0) | (values >= size)).any():
-                raise UserError(
-                    f"A value is outside {space}; values run from {space.start} to {space.start + size - 1}."
-                )
-            yield values.reshape(len(values), -1)
         case _:
             values = np.asarray(batch)
+            if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+                values = values - space.start
+                size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+                if ((values < 0) | (values >= size) | (values != np.floor(values))).any():
+                    raise UserError(
+                        f"A value is outside {space}; accepted: whole numbers from {space.start} to "
+                        f"{space.start + size - 1}."
+                    )
             yield values.reshape(len(values), -1)
 
 
@@ -145,16 +145,6 @@ def is_single(space: Space, element: Any) -> bool:
     )
 
 
-def as_batch(space: Space, element: Any) -> Any:
-    """One element as a batch of one."""
-    match space:
-        case spaces.Tuple():
-            return tuple(as_batch(part, e) for part, e in zip(space.spaces, element, strict=True))
-        case spaces.Dict():
-            return {key: as_batch(part, element[key]) for key, part in space.spaces.items()}
-    return np.asarray(element)[None]
-
-
 def stack(space: Space, elements: Sequence[Any]) -> Any:
     """Stack elements of a space into a batch."""
     if not elements:
@@ -164,7 +154,7 @@ def stack(space: Space, elements: Sequence[Any]) -> Any:
 
 
 def take(space: Space, batch: Any, index: Any) -> Any:
-    """``batch[index]`` at every leaf."""
+    """``batch[index]`` at every leaf; with None, one element as a batch of one."""
     match space:
         case spaces.Tuple():
             return tuple(take(part, b, index) for part, b in zip(space.spaces, batch, strict=True))

@@ -12,10 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
-from anyreward.worlds.spaces import pack_seen, with_final
+from anyreward.worlds.spaces import Array, pack_seen, with_final
 from anyreward.worlds.world import World, discrete_actions
-
-Array = np.ndarray[Any, Any]
 
 MOST_AT_ONCE = 1_000
 """Maximum number of environments that are stepped together."""
@@ -50,8 +48,7 @@ class Stepper:
         self.env, self.num_envs, self.space = env, env.num_envs, env.single_observation_space
         self.action_start = int(discrete_actions(env.single_action_space).start)
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._begins = np.zeros(env.num_envs, dtype=bool)  # NEXT_STEP: the next step of these only resets
-        self._ended = np.zeros(env.num_envs, dtype=bool)  # DISABLED: to be reset before the next step
+        self._ended = np.zeros(env.num_envs, dtype=bool)  # the episodes that ended in the last step
         self._observations: Any = None
         self._packed: Array = np.zeros((0, 0))
 
@@ -70,7 +67,7 @@ class Stepper:
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin a new episode in every environment."""
         self._look(self.env.reset(seed=seed, options=options)[0])
-        self._begins, self._ended = np.zeros_like(self._begins), np.zeros_like(self._ended)
+        self._ended = np.zeros_like(self._ended)
 
     def step(self, actions: Array) -> Step:
         """Take actions (n,); environments whose episode has ended are reset."""
@@ -81,9 +78,8 @@ class Stepper:
         if self._mode is AutoresetMode.SAME_STEP and done.any():
             after = with_final(self.space, observations, infos["final_obs"], done)
             packed = self._pack(after)
-        valid = ~self._begins
-        self._begins = done if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
-        self._ended = done if self._mode is AutoresetMode.DISABLED else np.zeros_like(done)
+        valid = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(done)
+        self._ended = done
         return Step(
             after,
             packed,
@@ -94,7 +90,7 @@ class Stepper:
         )
 
     def _begin_anew(self) -> None:
-        if self._ended.any():
+        if self._mode is AutoresetMode.DISABLED and self._ended.any():
             self._look(self.env.reset(options={"reset_mask": self._ended})[0])
             self._ended = np.zeros_like(self._ended)
 

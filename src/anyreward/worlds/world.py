@@ -18,9 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from anyreward.errors import UserError
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import Space
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array, Space
 
 NAMED = {
     "four-rooms": "anyreward/FourRooms-v0",
@@ -59,6 +57,8 @@ class World:
     """Whether each environment of a vector environment runs in its own process."""
     goal_test: GoalTest | None = None
     """The protocol for evaluating goals, if the world defines one."""
+    never_terminates: bool = False
+    """Whether it is known that no episode terminates (truncation is not termination)."""
     frames_per_step: int = 0
     """New image frames per step, for estimating memory (0: unknown)."""
     recipe: dict[str, Any] | None = field(default=None)
@@ -108,17 +108,15 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
         env = gym.make(identity, **kwargs)
     except (gym.error.Error, ImportError) as error:
         raise UserError(
-            f"{name or identity!r} is neither one of our worlds ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
+            f"{name or identity!r} is neither the name of a world ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
             f"an environment that Gymnasium can make: {error}"
         ) from error
     world = World(
         name=name or identity,
-        observation_space=env.observation_space,
-        action_space=env.action_space,
         make=lambda: gym.make(identity, **kwargs),
         make_vector=partial(_many, identity, kwargs, getattr(env.unwrapped, "own_process", False)),
         recipe={"id": identity, "kwargs": kwargs},
-        **_readable(env),
+        **_described(env),
     )
     env.close()
     return world
@@ -143,12 +141,10 @@ def _in_process(owner: int, identity: str, kwargs: dict[str, Any]) -> gym.Env[An
 def _from_env(env: gym.Env[Any, Any]) -> World:
     return World(
         name=env.spec.id if env.spec else type(env.unwrapped).__name__,
-        observation_space=env.observation_space,
-        action_space=env.action_space,
         make=lambda: env,
         # an environment object cannot be copied, so the vector environment has size one
         make_vector=lambda n, **_: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
-        **_readable(env),
+        **_described(env),
     )
 
 
@@ -162,15 +158,18 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
     )
 
 
-def _readable(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The attributes of a built-in environment that describe it."""
+def _described(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The spaces of an environment, and the attributes with which a built-in environment describes itself."""
     table, names = (getattr(env.unwrapped, name, None) for name in ("feature_table", "feature_names"))
     return {
+        "observation_space": env.observation_space,
+        "action_space": env.action_space,
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
         "settings": dict(getattr(env.unwrapped, "settings", {})),
         "goal_settings": dict(getattr(env.unwrapped, "goal_settings", {})),
         "own_process": getattr(env.unwrapped, "own_process", False),
         "goal_test": getattr(env.unwrapped, "goal_test", None),
+        "never_terminates": getattr(env.unwrapped, "never_terminates", False),
         "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
     }

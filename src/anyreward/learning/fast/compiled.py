@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import shutil
@@ -11,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from torch import nn
 
 from anyreward.errors import UserError
 from anyreward.learning.batch import Batch
+from anyreward.learning.fast.flat import FlatNetworks
 from anyreward.learning.method import Report
-from anyreward.learning.update import Learner, Targets, Updates, report
+from anyreward.learning.update import Learner, Targets, Updates, diagnostics, losses
 from anyreward.model.networks import Backward, Forward
 
 SOURCE = Path(__file__).with_name("updates.cpp")
@@ -41,55 +42,48 @@ def compiled_updates(learner: Learner, two_threads: bool) -> Updates:
     if not load_updates():
         raise UserError("compile is on, but the updates could not be compiled; see the warning. Turn compile off.")
     size = sum(p.numel() for p in F.parameters())
-    fixed = {
-        **_network("F", learner, F, learner.F_target, slice(None, size)),
-        **_network("B", learner, B, learner.B_target, slice(size, None)),
-        "eps": next((m.eps for m in F.modules() if isinstance(m, nn.LayerNorm)), 0.0),
-        "deep": sum(isinstance(layer, nn.Linear) for layer in F.net),
-        "action_input": F.action_input,
-        "two_threads": two_threads,
-    }
-
-    adam = learner.networks.optimiser
+    flat = learner.networks
+    networks = (
+        *_network(flat, F, learner.F_target, slice(None, size)),
+        *_network(flat, B, learner.B_target, slice(size, None)),
+    )
+    eps = next((m.eps for m in F.modules() if isinstance(m, nn.LayerNorm)), 0.0)
+    shape = (eps, sum(isinstance(layer, nn.Linear) for layer in F.net), F.action_input)
 
     def run(group: Batch, learning_rates: Sequence[float], temperature: float, orthonormality: float) -> Report:
         F_last, B_last, F_next, B_target = torch.ops.anyreward.updates(
-            **fixed,
-            F_count=adam.count.clone(),  # each network counts its own steps
-            B_count=adam.count.clone(),
-            **group._asdict(),
-            learning_rates=list(learning_rates),
-            temperature=temperature,
-            orthonormality=orthonormality,
+            *networks, flat.count, *shape, two_threads, *group, list(learning_rates), temperature, orthonormality
         )
-        adam.count += len(learning_rates)
-        return report(learner, F_last, B_last, group.each()[-1], Targets(F_next, B_target), temperature)
+        flat.count += len(learning_rates)
+        batch = group.each()[-1]
+        return Report(
+            partial(losses, learner, F_last, B_last, batch, Targets(F_next, B_target)),
+            partial(diagnostics, learner, F_last, B_last, batch, temperature),
+        )
 
     return run
 
 
-def _network(name: str, learner: Learner, network: nn.Module, target: nn.Module, part: slice) -> dict[str, Any]:
-    """The arguments of one network: its parameters and gradients, its target, and Adam on its part of flat memory."""
-    adam = learner.networks.optimiser
-    return {
-        name: [p.detach() for p in network.parameters()],
-        f"{name}_gradients": [p.grad for p in network.parameters()],
-        f"{name}_target": [p.detach() for p in target.parameters()],
-        f"{name}_flat": adam.flat[part],
-        f"{name}_gradient": adam.gradient[part],
-        f"{name}_mean": adam.mean[part],
-        f"{name}_square": adam.square[part],
-    }
+def _network(flat: FlatNetworks, network: nn.Module, target: nn.Module, part: slice) -> list[Any]:
+    """The arguments of one network: its parameters, gradients and target, and Adam on its part of flat memory."""
+    return [
+        [p.detach() for p in network.parameters()],
+        [p.grad for p in network.parameters()],
+        [p.detach() for p in target.parameters()],
+        [state[part] for state in (flat.flat, flat.gradient, flat.mean, flat.square)],
+    ]
 
 
-@functools.cache
+@cache
 def load_updates() -> bool:
     """Load the compiled operation, and build it first if needed; if that fails, warns and returns False."""
     command = build_command()
     if command is None:
         _say("there is no C++ compiler here (set CXX, or install g++ or clang++)")
         return False
-    built = _cache() / f"updates-{_fingerprint(command)}.so"
+    determines = "\0".join([SOURCE.read_text(), torch.__version__, sys.platform, *command])
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anyreward"
+    built = cached / f"updates-{hashlib.sha256(determines.encode()).hexdigest()[:16]}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         print("Compiling the updates, once for this machine; it takes about half a minute.", file=sys.stderr)
@@ -122,15 +116,6 @@ def build_command() -> list[str] | None:
         str(SOURCE),
         *(f"-L{torch_folder / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"),
     ]
-
-
-def _fingerprint(command: list[str]) -> str:
-    parts = [SOURCE.read_text(), torch.__version__, sys.platform, *command]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anyreward"
 
 
 def _say(why: str) -> None:

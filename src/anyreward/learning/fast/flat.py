@@ -10,15 +10,27 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 
-class Adam:
-    """PyTorch's fused Adam on one flat vector."""
+class FlatNetworks:
+    """Networks and their target networks, with one Adam over all parameters.
 
-    def __init__(self, flat: Tensor, gradient: Tensor) -> None:
-        self.flat, self.gradient, self.count = flat, gradient, torch.zeros((), device=flat.device)
-        self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)  # of past gradients
+    The parameters become views of one vector, and so do their gradients and the target networks' parameters. Weight
+    matrices are stored transposed, so that a look-up of one-hot inputs reads whole rows.
+    """
 
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        online = nn.ModuleList(networks)
+        target = copy.deepcopy(online).requires_grad_(False)
+        self.flat = _flatten([*online.parameters()])
+        self.gradient = torch.zeros_like(self.flat)
+        _view_as_parts(self.gradient, [*online.parameters()], "grad")
+        self.flat_target = _flatten([*target.parameters()])
+        self.targets: list[nn.Module] = list(target)
+        self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)  # of past gradients
+        self.count = torch.zeros((), device=self.flat.device)  # steps of Adam
+
+    @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """One step of Adam."""
+        """One step of PyTorch's fused Adam on all networks."""
         adam(
             [self.flat],
             [self.gradient],
@@ -36,29 +48,6 @@ class Adam:
             maximize=False,
         )
 
-
-class FlatNetworks:
-    """Networks and their target networks, with one Adam over all parameters.
-
-    The parameters become views of one vector, and so do their gradients and the target networks' parameters. Weight
-    matrices are stored transposed, so that a look-up of one-hot inputs reads whole rows.
-    """
-
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
-        online = nn.ModuleList(networks)
-        target = copy.deepcopy(online).requires_grad_(False)
-        self.flat = _flatten([*online.parameters()])
-        self.gradient = torch.zeros_like(self.flat)
-        _view_as_parts(self.gradient, [*online.parameters()], "grad")
-        self.flat_target = _flatten([*target.parameters()])
-        self.targets: list[nn.Module] = list(target)
-        self.optimiser = Adam(self.flat, self.gradient)
-
-    def step(self, learning_rate: float) -> None:
-        """One step of Adam on all networks."""
-        with torch.no_grad():
-            self.optimiser.step(learning_rate)
-
     @torch.no_grad()
     def move_targets(self, retention: float) -> None:
         """Update the target networks: theta- <- alpha theta- + (1 - alpha) theta, with alpha the retention."""
@@ -66,14 +55,13 @@ class FlatNetworks:
 
     def state(self) -> dict[str, Tensor]:
         """The target networks and Adam's averages: what a resumed run needs."""
-        adam = self.optimiser
-        return {"targets": self.flat_target, "adam.mean": adam.mean, "adam.square": adam.square}
+        return {"targets": self.flat_target, "adam.mean": self.mean, "adam.square": self.square}
 
     def load_state(self, tensors: dict[str, Tensor], updates: int) -> None:
         """The inverse of `state`, after this many updates."""
         for name, own in self.state().items():
             own.copy_(tensors[name])
-        self.optimiser.count.fill_(updates)
+        self.count.fill_(updates)
 
 
 def _flatten(parameters: list[nn.Parameter]) -> Tensor:

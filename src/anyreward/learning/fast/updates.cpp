@@ -52,6 +52,23 @@ vector<Network> parts(const Network& layers, size_t deep) {
   return sum;
 }
 
+Tensor linear(const Layer& layer, const Tensor& x) { return at::addmm(layer.bias, x, layer.weight); }
+
+void product_out(Tensor out, const Tensor& a, const Tensor& b) { at::mm_out(out, a, b); }
+void sum_out(Tensor out, const Tensor& rows) { at::sum_out(out, rows, 0); }
+
+// The gradients of a linear layer's parameters, from its input and the gradient of its output.
+void linear_gradients(const Layer& layer, const Tensor& x, const Tensor& dy) {
+  product_out(layer.dweight, x.t(), dy);
+  sum_out(layer.dbias, dy);
+}
+
+// The same, and the gradient with respect to the input.
+Tensor linear_back(const Layer& layer, const Tensor& x, const Tensor& dy) {
+  linear_gradients(layer, x, dy);
+  return dy.mm(layer.weight.t());
+}
+
 // Saved for the backward pass: the activations of hidden layers, and the inputs of layer normalisation.
 struct Tape {
   vector<Tensor> hidden, before, mean, rstd;
@@ -63,25 +80,18 @@ Tensor beside(const Tensor& x, const std::optional<Tensor>& z) { return z ? at::
 
 // The first layer on (x, z); whole numbers are the columns of a one-hot encoding that are one.
 Tensor first_layer(const Layer& layer, const Tensor& x, const std::optional<Tensor>& z) {
-  if (!columns(x)) return at::addmm(layer.bias, beside(x, z), layer.weight);
+  if (!columns(x)) return linear(layer, beside(x, z));
   Tensor y = layer.weight.index_select(0, x.select(1, 0)).add_(layer.bias);
   for (int64_t k = 1; k < x.size(1); ++k) y.add_(layer.weight.index_select(0, x.select(1, k)));
   return z ? y.addmm_(*z, layer.weight.narrow(0, layer.weight.size(0) - z->size(1), z->size(1))) : y;
 }
 
 void first_layer_back(const Layer& layer, const Tensor& x, const std::optional<Tensor>& z, const Tensor& dy) {
-  Tensor dbias = layer.dbias, dweight = layer.dweight;
-  at::sum_out(dbias, dy, 0);
-  if (!columns(x)) {
-    at::mm_out(dweight, beside(x, z).t(), dy);
-    return;
-  }
-  int64_t width = dweight.size(0) - (z ? z->size(1) : 0);
-  if (z) {
-    Tensor below = dweight.narrow(0, width, z->size(1));
-    at::mm_out(below, z->t(), dy);
-  }
-  Tensor looked_up = dweight.narrow(0, 0, width).zero_();
+  if (!columns(x)) return linear_gradients(layer, beside(x, z), dy);
+  sum_out(layer.dbias, dy);
+  int64_t width = layer.dweight.size(0) - (z ? z->size(1) : 0);
+  if (z) product_out(layer.dweight.narrow(0, width, z->size(1)), z->t(), dy);
+  Tensor looked_up = layer.dweight.narrow(0, 0, width).zero_();
   for (int64_t k = 0; k < x.size(1); ++k) looked_up.index_add_(0, x.select(1, k), dy);
 }
 
@@ -97,38 +107,26 @@ Tensor trunk(const Network& layers, Tensor h, double eps, Tape* tape) {
     h.relu_();
     if (tape) tape->hidden.push_back(h);
     if (l + 2 == layers.size()) return h;
-    h = at::addmm(layers[l + 1].bias, h, layers[l + 1].weight);
+    h = linear(layers[l + 1], h);
   }
 }
 
 // The gradient with respect to the output of the first layer.
 Tensor trunk_back(const Network& layers, const Tape& tape, Tensor dh) {
-  size_t norms = tape.before.size();
   for (size_t l = layers.size() - 2;; --l) {
     const Layer& layer = layers[l];
     Tensor dy = at::threshold_backward(dh, tape.hidden[l], 0);
     if (layer.scale.defined()) {
-      --norms;
-      const Tensor& before = tape.before[norms];
+      const Tensor& before = tape.before[l];  // only the last hidden layer may lack a norm
       auto [dx, dscale, dshift] = at::native_layer_norm_backward(
-          dy, before, {before.size(1)}, tape.mean[norms], tape.rstd[norms], layer.scale, layer.shift, {true, true, true});
+          dy, before, {before.size(1)}, tape.mean[l], tape.rstd[l], layer.scale, layer.shift, {true, true, true});
       layer.dscale.copy_(dscale);
       layer.dshift.copy_(dshift);
       dy = dx;
     }
     if (l == 0) return dy;
-    Tensor dweight = layer.dweight, dbias = layer.dbias;
-    at::mm_out(dweight, tape.hidden[l - 1].t(), dy);
-    at::sum_out(dbias, dy, 0);
-    dh = at::mm(dy, layer.weight.t());
+    dh = linear_back(layer, tape.hidden[l - 1], dy);
   }
-}
-
-Tensor last_back(const Layer& last, const Tensor& h, const Tensor& dvalue) {
-  Tensor dweight = last.dweight, dbias = last.dbias;
-  at::mm_out(dweight, h.t(), dvalue);
-  at::sum_out(dbias, dvalue, 0);
-  return dvalue.mm(last.weight.t());
 }
 
 // The last layer of F, only for the action of each row; rows are sorted by action.
@@ -175,9 +173,8 @@ void first_taken_back(const Layer& layer, const Tensor& x, const Tensor& z, cons
   auto xs = x.split_with_sizes(counts), dys = dy.split_with_sizes(counts);
   auto dweights = layer.dweight.narrow(0, 0, counts.size() * width).chunk(counts.size());
   for (size_t a = 0; a < counts.size(); ++a) at::mm_out(dweights[a], xs[a].t(), dys[a]);
-  Tensor below = layer.dweight.narrow(0, counts.size() * width, z.size(1)), dbias = layer.dbias;
-  at::mm_out(below, z.t(), dy);
-  at::sum_out(dbias, dy, 0);
+  product_out(layer.dweight.narrow(0, counts.size() * width, z.size(1)), z.t(), dy);
+  sum_out(layer.dbias, dy);
 }
 
 Tensor taken_back(const Layer& head, const Tensor& h, at::IntArrayRef counts, const Tensor& dvalue) {
@@ -185,11 +182,8 @@ Tensor taken_back(const Layer& head, const Tensor& h, at::IntArrayRef counts, co
   auto weights = head.weight.chunk(counts.size(), 1), dweights = head.dweight.chunk(counts.size(), 1);
   auto dbiases = head.dbias.chunk(counts.size());
   vector<Tensor> parts;
-  for (size_t a = 0; a < counts.size(); ++a) {
-    at::mm_out(dweights[a], hs[a].t(), dvalues[a]);
-    at::sum_out(dbiases[a], dvalues[a], 0);
-    parts.push_back(at::mm(dvalues[a], weights[a].t()));
-  }
+  for (size_t a = 0; a < counts.size(); ++a)
+    parts.push_back(linear_back({weights[a], Tensor(), dweights[a], dbiases[a]}, hs[a], dvalues[a]));
   return at::cat(parts);
 }
 
@@ -231,15 +225,11 @@ Tensor gradient_B(const Tensor& F, const Tensor& B, const Tensor& here, const Te
   return dB;
 }
 
-// `flat.Adam`: parameters, gradient, mean and square of past gradients, and the count of steps.
-struct Adam {
-  Tensor flat, gradient, mean, square, count;
-  void step(double learning_rate) const {
-    Tensor(count).add_(1);
-    vector<Tensor> flats{flat}, gradients{gradient}, means{mean}, squares{square}, none, counts{count};
-    at::_fused_adam_(flats, gradients, means, squares, none, counts, learning_rate, 0.9, 0.999, 0.0, 1e-8, false, false);
-  }
-};
+// `FlatNetworks.step`: parameters, gradient, mean and square of past gradients; each network counts its own steps.
+void adam_step(const vector<Tensor>& adam, Tensor& count, double learning_rate) {
+  count.add_(1);
+  at::_fused_adam_(adam[0], adam[1], adam[2], adam[3], {}, count, learning_rate, 0.9, 0.999, 0.0, 1e-8, false, false);
+}
 
 // Values passed between the threads, one for each minibatch.
 class Mailbox {
@@ -289,31 +279,27 @@ class Helper {
   const std::function<void()>* job_ = nullptr;
 };
 
-// All updates of a group of minibatches; the arguments from `x` to `second` are the fields of `batch.Batch`. Returns
-// the terms of the losses of the last update: F, B, F_next, B_target.
+// All updates of a group of minibatches; `count` is the number of steps before. The arguments from `x` to `second` are
+// the fields of `batch.Batch`. Returns the terms of the losses of the last update: F, B, F_next, B_target.
 vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradients, const vector<Tensor>& F_target,
-                       const Tensor& F_flat, const Tensor& F_gradient, const Tensor& F_mean, const Tensor& F_square,
-                       const Tensor& F_count, const vector<Tensor>& B, const vector<Tensor>& B_gradients,
-                       const vector<Tensor>& B_target, const Tensor& B_flat, const Tensor& B_gradient,
-                       const Tensor& B_mean, const Tensor& B_square, const Tensor& B_count, double eps, int64_t deep,
-                       bool action_input, bool two_threads, const Tensor& x, const Tensor& taken_actions,
+                       const vector<Tensor>& F_adam, const vector<Tensor>& B, const vector<Tensor>& B_gradients,
+                       const vector<Tensor>& B_target, const vector<Tensor>& B_adam, const Tensor& count, double eps,
+                       int64_t deep, bool action_input, bool two_threads, const Tensor& x, const Tensor& taken_actions,
                        const Tensor& counts, const Tensor& next_x, const Tensor& discount, const Tensor& z,
                        const Tensor& shown_z, const Tensor& g, const Tensor& here, const Tensor& first,
                        const Tensor& second, vector<double> learning_rates, double temperature,
                        double orthonormality) {
+  c10::InferenceMode guard;
   int64_t n = x.size(0), actions = counts.size(1), k = second.size(1), m = g.size(1);
   Network net_B = network(B, B_gradients), still_B = network(B_target, {});
   vector<Network> net_F = parts(network(F, F_gradients), deep), still_F = parts(network(F_target, {}), deep);
-  Adam adam_F{F_flat, F_gradient, F_mean, F_square, F_count}, adam_B{B_flat, B_gradient, B_mean, B_square, B_count};
+  Tensor count_F = count.clone(), count_B = count.clone();
   bool shared = g.stride(0) == 0;  // categories: all minibatches refer to the same features
   Mailbox Fs(n), Bs(n), F_nexts(n);
-  Tensor B_targets = [&] {
-    c10::InferenceMode guard;
-    Tensor rows = g.narrow(1, m - k, k);
-    Tensor h = trunk(still_B, first_layer(still_B[0], shared ? rows[0] : rows.flatten(0, 1), std::nullopt), eps, nullptr);
-    Tensor B = at::addmm(still_B.back().bias, h, still_B.back().weight);
-    return shared ? B.unsqueeze(0).expand({n, k, -1}) : B.view({n, k, -1});
-  }();
+  Tensor rows = g.narrow(1, m - k, k);
+  rows = shared ? rows[0] : rows.flatten(0, 1);
+  Tensor B_targets = linear(still_B.back(), trunk(still_B, first_layer(still_B[0], rows, std::nullopt), eps, nullptr));
+  B_targets = shared ? B_targets.unsqueeze(0).expand({n, k, -1}) : B_targets.view({n, k, -1});
 
   // The targets do not depend on the updates of the group: a thread that has to wait computes the next of them.
   std::atomic<int64_t> begun{0};
@@ -327,7 +313,7 @@ vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradient
                               : first_layer(net[0], next_x[i], shown_z[i]);
       h = trunk(net, h, eps, nullptr);
       next = next.defined() ? next.addmm_(h, net.back().weight).add_(net.back().bias)
-                            : at::addmm(net.back().bias, h, net.back().weight);
+                            : linear(net.back(), h);
     }
     next = next.view({next_x.size(1), actions, -1});
     Tensor policy = at::softmax((next * z[i].unsqueeze(1)).sum(2) / temperature, -1);
@@ -341,79 +327,73 @@ vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradient
   };
   vector<vector<Tape>> tapes_F(n, vector<Tape>(net_F.size()));
   vector<Tape> tapes_B(n);
+  Tensor all_counts = counts.contiguous();
+  auto taken_counts = [&](int64_t i) {
+    return at::IntArrayRef(all_counts.data_ptr<int64_t>() + i * actions, actions);
+  };
   auto forward_F = [&](int64_t i) {
-    Tensor row = counts[i].contiguous(), value;
-    at::IntArrayRef sizes{row.data_ptr<int64_t>(), (size_t)actions};
+    at::IntArrayRef sizes = taken_counts(i);
+    Tensor value;
     for (size_t p = 0; p < net_F.size(); ++p) {
       const Network& net = net_F[p];
       Tensor h = action_input ? first_taken(net[0], x[i], shown_z[i], taken_actions[i], sizes)
                               : first_layer(net[0], x[i], shown_z[i]);
       h = trunk(net, h, eps, &tapes_F[i][p]);
-      Tensor part = action_input ? at::addmm(net.back().bias, h, net.back().weight) : taken(net.back(), h, sizes);
+      Tensor part = action_input ? linear(net.back(), h) : taken(net.back(), h, sizes);
       value = value.defined() ? value.add_(part) : part;
     }
     Fs.put(i, value);
   };
   auto backward_F = [&](int64_t i) {
     Tensor dvalue = gradient_F(Fs[i], Bs[i], here[i], second[i], F_nexts[i], B_targets[i]);
-    Tensor row = counts[i].contiguous();
-    at::IntArrayRef sizes{row.data_ptr<int64_t>(), (size_t)actions};
+    at::IntArrayRef sizes = taken_counts(i);
     for (size_t p = 0; p < net_F.size(); ++p) {
       const Network& net = net_F[p];
       const Tensor& h = tapes_F[i][p].hidden.back();
-      Tensor dh = action_input ? last_back(net.back(), h, dvalue) : taken_back(net.back(), h, sizes, dvalue);
+      Tensor dh = action_input ? linear_back(net.back(), h, dvalue) : taken_back(net.back(), h, sizes, dvalue);
       Tensor dy = trunk_back(net, tapes_F[i][p], dh);
       if (action_input)
         first_taken_back(net[0], x[i], shown_z[i], taken_actions[i], sizes, dy);
       else
         first_layer_back(net[0], x[i], shown_z[i], dy);
     }
-    adam_F.step(learning_rates[i]);
+    adam_step(F_adam, count_F, learning_rates[i]);
     tapes_F[i].clear();
   };
   auto forward_B = [&](int64_t i) {
     Tensor h = trunk(net_B, first_layer(net_B[0], g[i], std::nullopt), eps, &tapes_B[i]);
-    Bs.put(i, at::addmm(net_B.back().bias, h, net_B.back().weight));
+    Bs.put(i, linear(net_B.back(), h));
   };
   auto backward_B = [&](int64_t i) {
     Tensor dvalue = gradient_B(Fs[i], Bs[i], here[i], first[i], second[i], F_nexts[i], B_targets[i], orthonormality);
-    Tensor dh = last_back(net_B.back(), tapes_B[i].hidden.back(), dvalue);
+    Tensor dh = linear_back(net_B.back(), tapes_B[i].hidden.back(), dvalue);
     first_layer_back(net_B[0], g[i], std::nullopt, trunk_back(net_B, tapes_B[i], dh));
-    adam_B.step(learning_rates[i]);
+    adam_step(B_adam, count_B, learning_rates[i]);
     tapes_B[i] = Tape();
   };
 
-  auto side_F = [&] {
-    for (int64_t i = 0; i < n; ++i) forward_F(i), wait(i), backward_F(i);
-  };
-  auto side_B = [&] {
-    for (int64_t i = 0; i < n; ++i) forward_B(i), wait(i), backward_B(i);
-  };
   if (two_threads) {
     std::exception_ptr error;
+    auto side = [&](auto forward, auto backward) {
+      try {
+        for (int64_t i = 0; i < n; ++i) forward(i), wait(i), backward(i);
+      } catch (...) {
+        if (!failed.exchange(true)) error = std::current_exception();
+      }
+    };
     int threads = at::get_num_threads();
     static Helper* helper = nullptr;  // never deleted: its thread runs until the process ends
     static pid_t owner = 0;
     if (owner != getpid()) helper = new Helper(), owner = getpid();  // a forked process has only one thread
     std::function<void()> job = [&] {
       if (at::get_num_threads() != threads) at::set_num_threads(threads);  // OpenMP remembers it by thread
-      try {
-        side_B();
-      } catch (...) {
-        if (!failed.exchange(true)) error = std::current_exception();
-      }
+      side(forward_B, backward_B);
     };
     helper->start(job);
-    try {
-      c10::InferenceMode guard;
-      side_F();
-    } catch (...) {
-      if (!failed.exchange(true)) error = std::current_exception();
-    }
+    side(forward_F, backward_F);
     helper->finish();
     if (error) std::rethrow_exception(error);
   } else {
-    c10::InferenceMode guard;
     for (int64_t i = 0; i < n; ++i) forward_F(i), forward_B(i), wait(i), backward_F(i), backward_B(i);
   }
   return {Fs[n - 1], Bs[n - 1], F_nexts[n - 1], B_targets[n - 1]};
@@ -421,13 +401,4 @@ vector<Tensor> updates(const vector<Tensor>& F, const vector<Tensor>& F_gradient
 
 }  // namespace
 
-TORCH_LIBRARY(anyreward, library) {
-  library.def(
-      "updates(Tensor[] F, Tensor[] F_gradients, Tensor[] F_target, Tensor F_flat, Tensor F_gradient, Tensor F_mean, "
-      "Tensor F_square, Tensor F_count, Tensor[] B, Tensor[] B_gradients, Tensor[] B_target, Tensor B_flat, "
-      "Tensor B_gradient, Tensor B_mean, Tensor B_square, Tensor B_count, float eps, int deep, bool action_input, "
-      "bool two_threads, Tensor x, Tensor actions, Tensor counts, Tensor next_x, Tensor discount, Tensor z, "
-      "Tensor shown_z, Tensor g, Tensor here, Tensor first, Tensor second, float[] learning_rates, "
-      "float temperature, float orthonormality) -> Tensor[]",
-      &updates);
-}
+TORCH_LIBRARY(anyreward, library) { library.def("updates", &updates); }

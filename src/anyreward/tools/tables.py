@@ -1,4 +1,4 @@
-"""Tables printed by the commands."""
+"""Tables that the commands print."""
 
 from __future__ import annotations
 
