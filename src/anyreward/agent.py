@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from anyreward.acting.better import improved, other_z, refined
+from anyreward.acting.better import better_refined, improved, other_z, refined
 from anyreward.acting.exact import Scores, packed_states, reward_table, score_goals, score_policies
 from anyreward.acting.explore import sample_rewards
 from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
@@ -94,14 +94,15 @@ class Agent:
         """The contents of its folder."""
         return Saved(self.knowledge, self.run, self.world_name, self.world_recipe)
 
-    def ask(self, reward: Reward, refine: int = 0, improve: int | str | Array | None = None) -> Policy:
+    def ask(self, reward: Reward, refine: int | None = None, improve: int | str | Array | None = None) -> Policy:
         """The policy that answers a reward, without planning or further learning.
 
         Args:
             reward: the reward, in any of the forms of docs/rewards.md.
-            refine: number of steps of value iteration for this reward, starting from F . z, on the transitions kept
-                with the agent. This is planning; it takes milliseconds and corrects errors of F. Only where
-                observations are categories.
+            refine: planning for this reward, starting from F . z, on transitions kept with the agent. With categories,
+                the number of steps of value iteration. With networks of at most eight numbers, any positive number
+                means to plan among points, and None, the default, to do so if the result has a larger return in
+                simulated episodes, in a model of held-out transitions. 0: F . z alone, at once.
             improve: generalised policy improvement: act by the maximum of the values of other policies pi_z' for this
                 reward. A number of z' drawn as in training, or "goals" for B of training features, or the z'
                 themselves (m, d).
@@ -132,6 +133,8 @@ class Agent:
                     "has, these are only a part of the values and cannot be compared. Ask without improve."
                 )
             policy = improved(policy, other_z(improve, self.knowledge))
+        if refine is None:
+            return policy if improve is not None else better_refined(policy)
         return refined(policy, refine) if refine else policy
 
     def can_answer(self, reward: Reward) -> bool:

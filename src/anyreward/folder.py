@@ -22,7 +22,7 @@ from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 from anyreward.rewards.kept import KeptPoints, KeptTransitions
-from anyreward.rewards.knowledge import Knowledge, with_backward
+from anyreward.rewards.knowledge import Episodes, Knowledge, with_backward
 from anyreward.storage.files import as_json, read_json, sha256, write_together
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import space_from_json, space_to_json
@@ -60,6 +60,8 @@ def serialised(knowledge: Knowledge) -> bytes:
         tensors["points.features"] = knowledge.points.features
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
+    if knowledge.episodes is not None:
+        tensors["starts"] = knowledge.episodes.starts
     for name, module in knowledge.model.modules.items():
         tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
     return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
@@ -76,6 +78,7 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Map
         "weights_sha256": sha256(content),
         "updates": knowledge.updates,
         "world": {"name": saved.world_name, "recipe": saved.world_recipe},
+        "time_limit": knowledge.episodes.limit if knowledge.episodes else 0,
         "observation_space": space_to_json(phi.observation_space),
         "actions": {"n": phi.actions, "start": phi.action_start},
         "features": {
@@ -143,6 +146,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         _points(model, tensors),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         config["updates"],
+        Episodes(tensors["starts"], config["time_limit"]) if "starts" in tensors else None,
     )
     return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])
 

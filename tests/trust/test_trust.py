@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,11 +16,11 @@ import anyreward as ar
 from anyreward.learning.machine import threads
 from anyreward.learning.replay import Transitions
 from anyreward.rewards.inference import Inferred
-from anyreward.rewards.knowledge import FeatureSample
+from anyreward.rewards.knowledge import Episodes, FeatureSample
 from anyreward.training.prepare import split_off
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
 from anyreward.trust.report import verdict_of
-from anyreward.trust.small_world import same_pairs, small_world
+from anyreward.trust.small_world import SmallWorld, same_pairs, small_world
 from tests.exact import GAMMA, exact_agent, garnet
 
 NOTHING = Inferred(torch.ones(3, dtype=torch.float64))
@@ -59,12 +61,17 @@ def every_transition(mdp: ar.FiniteMDP, times: int = 2_000) -> Transitions:
     )
 
 
+def paid(world: SmallWorld, r: np.ndarray) -> torch.Tensor:
+    """(1, N) the rewards of the transitions of a small world, for rewards of states."""
+    return torch.from_numpy(r)[world.rows.features[:, 0].long()][None]
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_small_world_of_all_transitions_is_the_world(seed: int) -> None:
     mdp = garnet(seed=seed)
     agent, rows = exact_agent(mdp), every_transition(mdp)
-    world = small_world(rows, agent.model, torch.eye(6, dtype=torch.float64)[:2], GAMMA)
+    world = small_world(rows, None, agent.model, torch.eye(6, dtype=torch.float64)[:2], GAMMA, None)
     rng = np.random.default_rng(seed)
     assert world.near[:, :, 0].unique().numel() == 18  # every pair stands for itself
     assert float(world.share[:, :, 0].min()) > 0.98
@@ -77,11 +84,9 @@ def test_the_small_world_of_all_transitions_is_the_world(seed: int) -> None:
             mdp.optimal_value(r),
         ]
         J, random, best = (ends @ V for V in values)
-        score, value = world.score(torch.from_numpy(actions), torch.from_numpy(r)[rows.features[:, 0].long()])
+        score, value = world.score(torch.from_numpy(actions), paid(world, r))
         assert value == pytest.approx(J, abs=0.05 * np.abs(r).max())
         assert score == pytest.approx(max(-1.0, (J - random) / (best - random)), abs=0.05)
-        paid = torch.from_numpy(r)[rows.features[:, 0].long()]
-        assert float(world.random_visits @ paid) == pytest.approx(random, abs=0.05 * np.abs(r).max())
 
 
 def test_the_small_world_knows_that_episodes_end() -> None:
@@ -99,10 +104,9 @@ def test_the_small_world_knows_that_episodes_end() -> None:
         ends,
         torch.from_numpy(s[:, None]).float(),
     )
-    world = small_world(rows, agent.model, torch.eye(2, dtype=torch.float64), GAMMA)
-    r = torch.ones(1_200, dtype=torch.float64)
-    stays, value = world.score(torch.zeros(1, dtype=torch.int64), r)
-    leaves, one = world.score(torch.ones(1, dtype=torch.int64), r)
+    world = small_world(rows, None, agent.model, torch.eye(2, dtype=torch.float64), GAMMA, None)
+    stays, value = world.score(torch.zeros(2, dtype=torch.int64), paid(world, np.ones(2)))
+    leaves, one = world.score(torch.ones(2, dtype=torch.int64), paid(world, np.ones(2)))
     assert (stays, value) == (pytest.approx(1.0, abs=1e-4), pytest.approx(10.0, abs=1e-3))
     assert leaves < 0
     assert one == pytest.approx(1.0, abs=0.05)
@@ -113,10 +117,10 @@ def test_the_small_world_knows_that_episodes_end() -> None:
 def test_the_small_world_settles_at_any_discount(gamma: float) -> None:
     mdp = replace(garnet(), gamma=gamma)
     agent, rows = exact_agent(mdp), every_transition(mdp)
-    world = small_world(rows, agent.model, torch.eye(6, dtype=torch.float64)[:2], gamma)
+    world = small_world(rows, None, agent.model, torch.eye(6, dtype=torch.float64)[:2], gamma, None)
     r, actions = np.array([1.0, 2.0, 0.0, 0.5, 1.5, 3.0]), np.zeros(6, dtype=int)
     V = mdp.policy_value(np.eye(3)[actions], r)
-    _, value = world.score(torch.from_numpy(actions), torch.from_numpy(r)[rows.features[:, 0].long()])
+    _, value = world.score(torch.from_numpy(actions), paid(world, r))
     assert value == pytest.approx(world.weights.numpy() @ V, rel=0.02)
 
 
@@ -174,13 +178,14 @@ def test_verdicts() -> None:
     assert verdict_of(None, *fine)[0] == "doubtful"
     assert verdict_of(None, 0.2, 0.1, 0.5, NOTHING, 2_000)[0] == "do not rely on it"
     assert verdict_of(0.95, 0.9, 0.8, 0.5, NOTHING, 2_000)[0] == "doubtful"
-    verdict, reasons = verdict_of(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=3, of=3, error=1.0), 2_000)
+    uncertain = torch.tensor([[1.0], [0.0], [0.0]])  # a standard error of one
+    few = replace(NOTHING, samples=9, seen=3, of=3, factor=uncertain)
+    verdict, reasons = verdict_of(0.95, 0.9, 0.1, 0.5, few, 2_000)
     assert verdict == "doubtful"
     assert "58%" in reasons[1]
-    assert (
-        verdict_of(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=3, of=3, error=2.0), 2_000)[0]
-        == "do not rely on it"
-    )
+    fewer = replace(few, factor=2 * uncertain)
+    assert verdict_of(0.95, 0.9, 0.1, 0.5, fewer, 2_000)[0] == "do not rely on it"
+    assert verdict_of(0.95, 0.9, 0.1, 0.5, fewer, 2_000, drawn=True)[0] == "good"  # the prediction includes it
     assert verdict_of(0.95, 0.9, 0.1, 0.5, replace(NOTHING, samples=9, seen=2, of=3), 2_000)[0] == "doubtful"
     assert verdict_of(0.95, 0.9, 0.1, 0.5, Inferred(torch.zeros(3)), 2_000)[0] == "do not rely on it"
 
@@ -301,9 +306,81 @@ def test_a_dataset_is_split() -> None:
     assert split_off(few, 1_000, seed=0)[1] is None
 
 
-def test_pairs_are_found_among_those_that_were_held_out() -> None:
-    states, pairs = torch.tensor([[4.0], [7.0]]), torch.tensor([[4.0, 1.0], [9.0, 0.0], [7.0, 0.0]])
-    assert same_pairs(states, pairs, 2).tolist() == [[-1, 0], [2, -1]]
+def test_a_pair_that_was_seen_stands_for_itself() -> None:
+    mdp = garnet()
+    agent = exact_agent(mdp)
+    seen = torch.tensor([0, 1, 2, 4, 5, 17])  # s A + a: all actions of state 0, two of state 1, one of state 5
+    states = torch.arange(6).float()[:, None]
+    Z = torch.eye(6, dtype=torch.float64)[:2]
+    near, share = same_pairs(seen, states, agent.model, Z, states, False)
+    assert near[0, :, 0].tolist() == [0, 1, 2]
+    assert near[1, 1:, 0].tolist() == [3, 4]
+    assert share[0, :, 0].tolist() == [1, 1, 1]
+    torch.testing.assert_close(share.sum(2), torch.ones(6, 3, dtype=torch.float64))
+    assert share[2].amax() < 1  # nothing is known of state 2: several similar pairs stand for it
+
+
+def test_thin_data_lower_the_prediction() -> None:
+    """The best policy of few transitions is not the best one: what is uncertain counts."""
+    mdp, rng = garnet(), np.random.default_rng(0)
+    agent, r = exact_agent(mdp), np.array([1.0, 0.0, 0.0, -1.0, 0.5, 0.0])
+    Z, scores = torch.eye(6, dtype=torch.float64)[:2], []
+    for times in (3, 30, 3_000):
+        s, a = (x.flatten() for x in np.meshgrid(np.repeat(np.arange(6), times), np.arange(3)))
+        after = np.array([rng.choice(6, p=mdp.P[i, j]) for i, j in zip(s, a, strict=True)])
+        rows = Transitions(
+            torch.from_numpy(s[:, None]).float(),
+            torch.from_numpy(a),
+            torch.from_numpy(after[:, None]).float(),
+            torch.zeros(len(s), dtype=torch.bool),
+            torch.from_numpy(s[:, None]).float(),
+        )
+        world = small_world(rows, None, agent.model, Z, GAMMA, None)
+        P = np.zeros_like(mdp.P)
+        np.add.at(P, (s, a, after), 1 / times)
+        guess = replace(mdp, P=P)
+        best = torch.from_numpy(guess.q_value(guess.optimal_value(r), r).argmax(1))
+        scores.append(world.score(best, paid(world, r))[0])
+    assert scores[0] < scores[1] < scores[2]
+    assert scores[0] < 0.95
+    assert scores[2] > 0.99
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Six states in a row; the last one is terminal."""
+
+    observation_space, action_space = gym.spaces.Discrete(6), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.state = max(self.state + (1 if action else -1), 0)
+        return self.state, 0.0, self.state == 5, False, {}
+
+
+def test_a_time_limit_is_counted_without_discount() -> None:
+    """A corridor of five states that ends at its far end, where the only reward is."""
+    s = np.repeat(np.arange(6), 2)
+    a, over = np.tile([0, 1], 6), s == 5
+    after = np.where(over, s, np.where(a == 1, s + 1, np.maximum(s - 1, 0)))
+
+    def seen(x: np.ndarray, ended: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.stack([x, ended], 1)).float()
+
+    agent = ar.train(Corridor(), updates=40, progress=False)
+    here, there = seen(s, over), seen(after, after == 5)
+    features = torch.cat([here[:, :1], torch.from_numpy(np.where(over, 0, a))[:, None].float(), here[:, 1:]], 1)
+    rows = Transitions(here, torch.from_numpy(a), there, torch.from_numpy(over), features, features)
+    starts = torch.zeros(10, 2)
+    ends = torch.from_numpy(over.astype(float))[None]
+    for limit, expected in ((5, 1.0), (4, None)):
+        world = small_world(rows, None, agent.model, torch.zeros(1, agent.knowledge.dim), 0.9, Episodes(starts, limit))
+        score, value = world.score(torch.ones(6, dtype=torch.int64), ends[:, : len(world.rows.actions)])
+        assert score == expected
+        assert value == pytest.approx(0.9**5)
 
 
 def test_a_run_of_little_data_is_not_trusted_where_it_knows_nothing() -> None:

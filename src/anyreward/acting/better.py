@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from anyreward.acting.policy import Policy
+from anyreward.acting.simulation import greedy_actions, reward_function, simulator
 from anyreward.errors import UserError
+from anyreward.learning.machine import threads
+from anyreward.learning.tables import can_list
 from anyreward.model.latent import trained_length
 from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Knowledge
@@ -74,6 +77,7 @@ def refined(policy: Policy, steps: int) -> Policy:
         corrections=(*policy.corrections, lambda policy, packed, Q: kept.at(packed, known, Q)),
         task=policy.task._replace(constant=0.0),
         whole=True,
+        refined=True,
     )
 
 
@@ -82,7 +86,8 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
     table, knowledge, phi = points.table, policy.knowledge, policy.model.phi
     every = range(phi.actions) if phi.include_action else range(1)
     by_action = [phi.with_action(points.features, a) for a in every]
-    rewards = np.stack([policy.reward.values(knowledge, rows) for rows in by_action], 1) / policy.reward_scale  # (M, A)
+    reward = reward_function(policy.reward, knowledge)
+    rewards = np.stack([reward(rows) for rows in by_action], 1) / policy.reward_scale  # (M, A)
     r = torch.from_numpy(rewards).to(table.share)[None]
     start = policy.action_values(table.states.rows, points.features).amax(1).to(table.share)
     Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
@@ -91,7 +96,23 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
         corrections=(*policy.corrections, lambda policy, packed, _: table.look_up(packed, Q)),
         task=policy.task._replace(constant=0.0),
         whole=True,
+        refined=True,
     )
+
+
+def better_refined(policy: Policy) -> Policy:
+    """The policy, or the one refined among points if that has the larger return in simulated episodes.
+
+    Where tables are possible, networks were chosen on purpose: their answer is not refined.
+    """
+    points, simulate, phi = policy.knowledge.points, simulator(policy.knowledge), policy.model.phi
+    if points is None or simulate is None or policy.clueless or can_list(phi.seen_space, phi.ends):
+        return policy
+    planned = refined_on_points(policy, points)
+    reward = reward_function(policy.reward, policy.knowledge)
+    with threads(1):  # the operations are too small for several threads
+        returns = simulate.play([greedy_actions(policy), greedy_actions(planned)], reward).returns.mean(1)
+    return planned if returns[1] > returns[0] else policy
 
 
 def refinable(knowledge: Knowledge) -> KeptTransitions:

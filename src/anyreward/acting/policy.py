@@ -73,13 +73,15 @@ class Policy:
     """q_theta of a fine-tuned policy, which is added to the corrected F . z."""
     whole: bool = False
     """Whether the corrected F . z is all of Q, as after value iteration and fine-tuning."""
+    refined: bool = False
+    """Whether it was planned on transitions that the agent keeps."""
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def __repr__(self) -> str:
         how = f"temperature {self.temperature:g}" if self.temperature else f"epsilon {self.epsilon:g}"
-        return f"Policy({how}, |z| = {float(self.z.norm()):.3g})"
+        return f"Policy({how}, |z| = {float(self.z.norm()):.3g}{', refined' if self.refined else ''})"
 
     @property
     def model(self) -> Model:
@@ -190,7 +192,9 @@ class Policy:
         observed rewards. If the answer did not start from samples, its reward is the prior.
         """
         if self.corrections or self.tuned is not None:
-            raise UserError("observe() updates z, but a policy with refine, improve or tuning has more than z.")
+            raise UserError(
+                "observe() updates z, but a policy with refine, improve or tuning has more than z. Ask with refine=0."
+            )
         if self.knowledge.method.goals_only:
             raise UserError(f"{self.knowledge.settings.method} supports single goals; it cannot use observed rewards.")
         phi, r = sample_arrays(features, rewards)
@@ -206,7 +210,7 @@ class Policy:
         """
         path = check_task_path(path)
         if self.corrections:
-            raise UserError("The effects of refine and improve are not saved; save a policy without them.")
+            raise UserError("The effects of refine and improve are not saved; ask with refine=0 and without improve.")
         beside = path.with_suffix(".safetensors")
         if self.tuned is not None and beside.exists() and not path.exists():
             raise UserError(f"{beside} exists and belongs to something else; choose another name.")

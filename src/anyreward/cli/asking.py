@@ -55,7 +55,7 @@ class Ask:
     """Write a picture of the policy to this PNG: values and a trajectory in a maze, a rollout elsewhere."""
     video: Path | None = None
     """Write a film of a rollout to this GIF, if the environment can be rendered."""
-    refine: int = 0
+    refine: int | None = None
     """Refine the policy by this number of steps of value iteration on kept transitions (categorical states only)."""
     improve: int | str | None = None
     """Generalised policy improvement over this number of z, drawn as in training, or over "goals"."""

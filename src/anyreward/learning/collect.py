@@ -20,6 +20,8 @@ Columns = dict[str, Array]
 GreedyActions = Callable[[Tensor, Tensor], Tensor]
 """argmax_a F(s, a, z) . z for packed observations (n, packed) and z (n, d): (n,)."""
 
+MOST_STARTS = 1_000
+"""Largest number of first observations of episodes that are recorded."""
 LONGEST_EPISODE = 1_000
 """Largest number of transitions held until their episode ends; a longer episode is split, with a goal for each part."""
 
@@ -44,7 +46,14 @@ class Collector:
         self._rng = np.random.default_rng(seed)
         stepper.reset(seed)
         self._tasks: Tensor | None = None
+        self._fresh = np.ones(stepper.num_envs, dtype=bool)  # environments at the start of an episode
+        self._starts: list[Array] = []
         self._running: list[list[Columns]] | None = [[] for _ in range(stepper.num_envs)] if whole_episodes else None
+
+    @property
+    def starts(self) -> Tensor:
+        """(n, packed) the first observations of at most `MOST_STARTS` episodes, where episodes may terminate."""
+        return torch.from_numpy(np.array(self._starts[:MOST_STARTS], dtype=np.float32))
 
     @property
     def features_now(self) -> Array:
@@ -103,6 +112,9 @@ class Collector:
         if self._next_features or features.ends:
             rows["next_features"] = features.of(step.observations, after, actions)
         over = step.over
+        if features.ends and len(self._starts) < MOST_STARTS:
+            self._starts += list(seen[self._fresh & step.valid])
+        self._fresh = over | (self._fresh & ~step.valid)
         if self._running is not None and self._tasks is not None:
             over = over | np.array([len(episode) + 1 >= LONGEST_EPISODE for episode in self._running])
             rows = self._finished(rows | {"goals": self._tasks.numpy()}, step.valid, over)

@@ -167,6 +167,11 @@ class Settings:
         """These settings with some changed; an unknown name raises."""
         return replace(self, **_known(Settings, changes))
 
+    @property
+    def transitions(self) -> int:
+        """The number of transitions that a run collects; tables collect more where there are many states."""
+        return self.warmup_steps + self.updates * self.steps_per_cycle // self.updates_per_cycle
+
     def to_json(self) -> dict[str, Any]:
         """All settings by name."""
         return asdict(self)

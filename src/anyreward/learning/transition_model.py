@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from anyreward.learning.local_model import LocalModel
 from anyreward.learning.replay import Transitions
 from anyreward.model.basis import far_points
 from anyreward.model.landmarks import KnownRows
@@ -108,9 +110,9 @@ def neighbour_model(
     Changes are used instead of next states, because no transition starts exactly at a point. The distance of states
     includes the difference of actions' effects (`behaviours`), so that states on two sides of a wall are not near.
     With ``ends`` the last column marks terminal states, which are far from all others. ``most`` limits the points, and
-    ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone. An
-    action's effect is that of its ``neighbours`` nearest transitions, and there are ``per_point`` transitions for each
-    point.
+    ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone, and
+    changes are those of a `LocalModel`, if the environment is smooth. Otherwise an action's effect is that of its
+    ``neighbours`` nearest transitions. There are ``per_point`` transitions for each point.
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
     data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
@@ -127,9 +129,14 @@ def neighbour_model(
     described = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the distance of points
     points, _ = spread_points(described, most, over)
     centres = points[:, : x.shape[1]]
-    _tell_apart(states, points, x, described, scale, radius, actions)
+    if effects:
+        _tell_apart(states, points, x, described, scale, radius, actions)
+    else:
+        states.know((centres * scale).float(), scale)
     M, A, last = len(states), actions, _ended(states, ends)
 
+    p = x.shape[1] - ends
+    local = None if effects else LocalModel(data, A, ends, scale[:p].numpy())
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -137,10 +144,17 @@ def neighbour_model(
         if k == 0:  # never taken
             seen.append(last)
             continue
-        index = own[_nearest(described[own], points, k)]  # (M, k)
-        arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
+        if local is not None and local.smooth:
+            k = 1
+            reached, stops, _ = local.step(centres[:, :p].numpy(), np.full(M, action))
+            terminal = torch.from_numpy(stops)
+            arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
+            continues = (~last & (ends | ~terminal)).double()
+        else:
+            index = own[_nearest(described[own], points, k)]  # (M, k)
+            arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
+            continues = (~data.terminated[index] & ~last[:, None]).flatten().double() / k
         corners, parts = states.locate(arrived.float())
-        continues = (~data.terminated[index] & ~last[:, None]).flatten().double() / k
         pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
         after.append(corners.flatten())
         shares.append((parts.double() * continues[:, None]).flatten())

@@ -30,7 +30,7 @@ MOST_CORNERS = 4
 """Largest number of known rows that a row is interpolated from."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
-TOLERANCE, MOST_SWEEPS = 2e-6, 2_000
+TOLERANCE, MOST_SWEEPS = 5e-7, 2_000
 """Sweeps of value iteration stop when no value changes by more than this share of the range of values."""
 EQUAL = 0.05
 """Values of landmarks that differ by less than this share of the range of values count as equal in explanations."""

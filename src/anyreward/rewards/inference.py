@@ -29,8 +29,8 @@ class Inferred:
     """of the samples, if z_R was estimated from one set of samples only"""
     samples: int = 0
     effective_samples: float = 0.0
-    error: float = 0.0
-    """standard error of z_R, as a length"""
+    factor: Tensor | None = None
+    """(d, m) whose product with its transpose is the covariance of z_R; None if z_R was not estimated"""
     seen: int = 0
     of: int = 0
     """``seen`` of all ``of`` directions of B are determined by the samples"""
@@ -40,6 +40,11 @@ class Inferred:
     """(n,) the reward at the rows of the sample of rho, if it consists of functions only"""
     waiting: bool = False
     """whether it is given by samples and there are none yet"""
+
+    @property
+    def error(self) -> float:
+        """The standard error of z_R, as a length."""
+        return 0.0 if self.factor is None else float(self.factor.norm())
 
     @property
     def relative_error(self) -> float:
@@ -72,7 +77,7 @@ def infer(reward: Reward, knowledge: Knowledge, quiet: bool = False) -> Inferred
         statistics=estimated[0][2] if alone and estimated[0][0] == 1.0 else None,
         samples=total,
         effective_samples=sum(seen.effective for _, _, seen in estimated),
-        error=float(np.sqrt(sum((weight * estimate.error) ** 2 for weight, estimate, _ in estimated))),
+        factor=torch.cat([weight * estimate.factor for weight, estimate, _ in estimated], 1),
         seen=min(estimate.seen for _, estimate, _ in estimated),
         of=max(estimate.of for _, estimate, _ in estimated),
         explained=estimated[0][1].explained if alone else None,
@@ -118,7 +123,7 @@ class Belief:
             own,
             seen.samples,
             seen.effective,
-            e.error,
+            e.factor,
             e.seen,
             e.of,
             explained=e.explained if own else None,

@@ -116,16 +116,22 @@ def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None
     phi, encoder = model.phi, model.observation_encoder
     if model.landmarks is not None or encoder.categorical or not can_explore(phi):
         return None
-    table = TransitionTable(encoder, phi.actions)
+    return points_of(replay.transitions, model, gamma, PER_POINT)
+
+
+def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, effects: bool = False) -> KeptPoints:
+    """Points for the states of transitions, of which each stands for ``per_point``; ``effects``: `neighbour_model`."""
+    phi = model.phi
+    table = TransitionTable(model.observation_encoder, phi.actions)
     found, features = neighbour_model(
         table.states,
-        replay.transitions,
+        rows,
         phi.actions,
         phi.ends,
         POINTS,
-        effects=False,
+        effects=effects,
         neighbours=NEIGHBOURS,
-        per_point=PER_POINT,
+        per_point=per_point,
     )
     table.following, table.share, table.seen = found.following, (gamma * found.share).float(), found.seen
     return KeptPoints(table, features)

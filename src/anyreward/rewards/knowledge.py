@@ -95,6 +95,15 @@ def backward(model: Model, rows: Tensor) -> Tensor:
     return torch.cat([model.backward_map(piece) for piece in torch.split(rows, ROWS_AT_ONCE)]).double()
 
 
+class Episodes(NamedTuple):
+    """How episodes of the world begin and when they are cut off, as far as training saw it."""
+
+    starts: Tensor
+    """(n, packed) first observations"""
+    limit: int
+    """steps after which an episode is truncated; 0 if there is no limit, or it is not known"""
+
+
 class Task(NamedTuple):
     """z_R, scaled and without the mean of the reward, as a policy needs it."""
 
@@ -121,6 +130,8 @@ class Knowledge:
     """Transitions not used in training, for the evaluation of answers."""
     updates: int = 0
     """Gradient updates done."""
+    episodes: Episodes | None = None
+    """The starts of episodes and their time limit; None after training on a dataset."""
 
     @property
     def method(self) -> type[Method]:

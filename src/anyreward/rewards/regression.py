@@ -77,8 +77,8 @@ class Estimate(NamedTuple):
 
     z: Tensor
     """(d,)"""
-    error: float
-    """standard error, as a length in the space of z"""
+    factor: Tensor
+    """(d, m) whose product with its transpose is the covariance of the estimate"""
     seen: int
     """the number of directions of B that the samples determine"""
     of: int
@@ -86,6 +86,11 @@ class Estimate(NamedTuple):
     ridge: float = 0.0
     explained: float = 0.0
     """R^2 of the rewards on the span of B; the rest is noise or outside the span"""
+
+    @property
+    def error(self) -> float:
+        """The standard error, as a length in the space of z."""
+        return float(self.factor.norm())
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,15 @@ def mean_z(m: RewardStatistics) -> Estimate:
     """E_rho[r B] from samples of rho, eq. (zR)."""
     n, d = m.samples, len(m.rB)
     if n == 0:
-        return Estimate(torch.zeros(d, dtype=torch.float64), 0.0, 0, d)
+        return _no_estimate(d, d)
     z = m.rB / n
-    variance = (m.spread / n - z.square()).clamp(min=0.0).sum() / max(n - 1, 1)
-    return Estimate(z, float(variance.sqrt()), d, d)
+    variance = (m.spread / n - z.square()).clamp(min=0.0) / max(n - 1, 1)
+    return Estimate(z, torch.diag(variance.sqrt()), d, d)
+
+
+def _no_estimate(d: int, directions: int) -> Estimate:
+    zero = torch.zeros(d, dtype=torch.float64)
+    return Estimate(zero, zero[:, None], 0, directions)
 
 
 def regression_z(m: RewardStatistics, white: Whitening, one: Tensor | None = None) -> Estimate:
@@ -130,7 +140,7 @@ def regression_z(m: RewardStatistics, white: Whitening, one: Tensor | None = Non
     """
     n, k = m.samples, len(white.into)
     if n == 0 or k == 0:
-        return Estimate(torch.zeros(len(m.rB), dtype=torch.float64), 0.0, 0, k)
+        return _no_estimate(len(m.rB), k)
     # in white coordinates Cov_rho B is the identity, and E_test[r B], Cov_test B are b, C
     b, C = white.into @ m.rB / n, white.into @ m.BB @ white.into.T / n
     s, V = torch.linalg.eigh(C)
@@ -148,11 +158,11 @@ def regression_z(m: RewardStatistics, white: Whitening, one: Tensor | None = Non
     noise = left * n / max(n - freedom, 1.0)
     out = white.back @ V  # (d, k)
     # with a ridge, the posterior standard deviation for the corresponding prior: unseen directions are uncertain
-    error = (noise / n * shrunk * out.square().sum(0)).sum().sqrt()
+    factor = out * (noise / n * shrunk).sqrt()
     z = out @ (b * shrunk)
     if one is not None and mean:
         z = z + mean * one
-    return Estimate(z, float(error), seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
+    return Estimate(z, factor, seen, k, ridge, 1 - left * n / m.rr if m.rr > 0 else 1.0)
 
 
 def _cross_validated(s: Tensor, b: Tensor, rr: float, n: int) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -260,8 +261,16 @@ class Samples(Term):
     ended: Array | None = None
     ends: Array | None = None
     has_values = False
+    _known: WeakKeyDictionary[Knowledge, Part] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
+        """The estimate of z_R; it is kept, because trust and refinement need it again."""
+        if quiet and knowledge in self._known:
+            return self._known[knowledge]
+        self._known[knowledge] = self._estimated(knowledge, quiet)
+        return self._known[knowledge]
+
+    def _estimated(self, knowledge: Knowledge, quiet: bool) -> Part:
         """A regression on B or, for samples of rho, a mean, whichever has the smaller standard error."""
         rows, white = sample_rows(self.features, knowledge), knowledge.sample.white
         seen = sample_statistics(rows, self.rewards, knowledge, self.ended, self.ends)

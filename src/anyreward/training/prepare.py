@@ -7,6 +7,7 @@ import os
 import torch
 
 from anyreward.learning.datasets import Dataset
+from anyreward.learning.explorer import can_explore
 from anyreward.learning.fast.compiled import load_updates
 from anyreward.learning.frames import Frames, check_memory
 from anyreward.learning.machine import open_device, threads_for, update_flop
@@ -19,7 +20,9 @@ from anyreward.model.model import Model
 from anyreward.worlds.world import World
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
-"""Largest number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
+"""Number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
+SIMULATED = 10_000
+"""For few numbers, where policies are simulated: a tenth of the transitions of a run, up to this number."""
 
 
 def available_run(model: Model, s: Settings, run: RunSettings) -> RunSettings:
@@ -49,10 +52,13 @@ def empty_replay(source: World | Dataset, model: Model, s: Settings, run: RunSet
     return Replay(size, open_device(run.device), frames)
 
 
-def most_held_out(model: Model) -> int:
-    """The largest number of held-out transitions."""
+def most_held_out(model: Model, transitions: int) -> int:
+    """The largest number of held-out transitions of a run, or of a dataset, of this number of ``transitions``."""
     encoder = model.observation_encoder
-    return HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
+    most = HELD_OUT["images" if encoder.image else "categories" if encoder.categorical else "numbers"]
+    if not encoder.image and not encoder.categorical and can_explore(model.phi):
+        return max(most, min(transitions // 10, SIMULATED))
+    return most
 
 
 def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Transitions | None]:

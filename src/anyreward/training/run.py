@@ -19,7 +19,7 @@ from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.folder import save_folder
 from anyreward.learning.checkpoint import FILE, checkpoint, load_checkpoint
-from anyreward.learning.collect import Collector
+from anyreward.learning.collect import MOST_STARTS, Collector
 from anyreward.learning.datasets import Dataset
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.loop import begin, hold_out, learn
@@ -27,7 +27,7 @@ from anyreward.learning.machine import threads, threads_of_one
 from anyreward.learning.method import Report, stream_seed
 from anyreward.learning.progress import TrainingProgress
 from anyreward.rewards.kept import kept_points, kept_transitions
-from anyreward.rewards.knowledge import Knowledge, feature_sample
+from anyreward.rewards.knowledge import Episodes, Knowledge, feature_sample
 from anyreward.storage.metrics import MetricsLog
 from anyreward.training.prepare import available_run, cost, empty_replay, most_held_out, split_off
 from anyreward.training.watch import Watch, watch
@@ -107,7 +107,7 @@ class Run:
         if isinstance(source, World):
             stepper = self.stack.enter_context(opened(source, self.run.environments))
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
-            self.learning.hold_out = 0 if method.whole_episodes else most_held_out(self.model)
+            self.learning.hold_out = 0 if method.whole_episodes else most_held_out(self.model, s.transitions)
             self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes)
             self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
             test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
@@ -115,7 +115,7 @@ class Run:
             method.enter(test, start, stream_seed(s.seed, f"goals from {done}"))
         elif len(self.replay) == 0:
             given = source.transitions(self.model.phi, needs_next)
-            rows, self.learning.held_out = split_off(given, most_held_out(self.model), s.seed)
+            rows, self.learning.held_out = split_off(given, most_held_out(self.model, len(given.actions)), s.seed)
             self.replay.add(rows)
 
     def _loop(self, begun: float, stopped: Callable[[], bool]) -> None:
@@ -182,12 +182,22 @@ class Run:
             None if learning.method.goals_only else kept_points(self.model, self.replay, s.gamma),
             learning.held_out,
             learning.done,
+            self._episodes(),
         )
         agent = replace(self.agent, knowledge=knowledge, run=self.agent.run)
         if self.out is not None:
             beside = {FILE: checkpoint(learning, agent.fingerprint)}
             save_folder(self.out, agent.as_saved, overwrite=True, beside=beside)
         return agent
+
+    def _episodes(self) -> Episodes | None:
+        """The starts of episodes, with those of a run that this one continues."""
+        before, starts = self.agent.knowledge.episodes, self.collector.starts if self.collector else torch.zeros(0)
+        if before is not None:
+            starts = torch.cat([before.starts, starts])[:MOST_STARTS]
+        if len(starts) == 0 or not isinstance(self.source, World):
+            return before
+        return Episodes(starts, self.source.time_limit or 0)
 
     def _finish(self) -> Agent:
         self.model.to("cpu")  # agents answer on the CPU

@@ -28,6 +28,8 @@ from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import channels_last, image_shape
 from anyreward.worlds.world import World, discrete_actions, open_world
 
+LONGER, LARGEST_GAMMA = 5, 0.999
+"""How much longer than the time limit of a world the horizon is, and the largest discount factor chosen so."""
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -75,7 +77,8 @@ def train(
         raise UserError("TensorBoard events need a run folder: set out=...")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    agent = untrained(opened, s, run, features)
+    free = settings is None and preset == "fast" and "gamma" not in own | given
+    agent = untrained(opened, s, run, features, free)
     return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
 
 
@@ -151,8 +154,13 @@ def untrained(
     s: Settings,
     run: RunSettings | None = None,
     features: Callable[[Any], Any] | None = None,
+    choose_gamma: bool = False,
 ) -> Agent:
-    """An untrained agent for a world or a dataset; the seed determines the weights of its networks."""
+    """An untrained agent for a world or a dataset; the seed determines the weights of its networks.
+
+    With ``choose_gamma``, tables in a world whose episodes may terminate have a horizon 1 / (1 - gamma) beyond its time
+    limit, if that is longer than the setting's: their policies are then good for the return without a discount, too.
+    """
     world = source if isinstance(source, World) else None
     space = discrete_actions(source.action_space)
     phi = feature_map(
@@ -168,6 +176,8 @@ def untrained(
     test = world.goal_test if world else None
     if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
         phi = replace(phi, tolerance=test.reached)
+    if choose_gamma and world and world.time_limit and phi.ends and Landmarks.possible(phi, s):
+        s = s.with_(gamma=max(s.gamma, min(1 - 1 / (LONGER * world.time_limit), LARGEST_GAMMA)))
     s = settled_dim(phi, s)
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -11,16 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyreward.acting.better import refined_on_points
 from anyreward.acting.policy import Policy
+from anyreward.acting.simulation import LEAST_TRANSITIONS, greedy_actions, horizon, reward_function, simulator
 from anyreward.errors import UserError
 from anyreward.learning.machine import threads
 from anyreward.model.latent import asked_length
 from anyreward.rewards.inference import Inferred
+from anyreward.rewards.kept import KeptPoints, points_of
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.regression import MOST_SEEN
-from anyreward.rewards.reward import Reward
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
-from anyreward.trust.small_world import SmallWorld, small_world
+from anyreward.trust.small_world import DRAWS, NO_GAIN, SmallWorld, small_world
 
 Array = np.ndarray[Any, Any]
 Verdict = Literal["good", "doubtful", "do not rely on it", "nothing to gain"]
@@ -31,8 +34,6 @@ MOST_THIN = 0.5
 """Share of the reward that may lie where training data is thin before an answer is doubtful."""
 DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
 """Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
-LEAST_TRANSITIONS = 1_000
-"""Held-out transitions that a prediction needs."""
 LEAST_REPRESENTED, HARDLY_REPRESENTED = 0.8, 0.5
 """Share of a reward in the span of B below which an answer is doubtful, or not to be relied on."""
 RARE = 0.01
@@ -41,8 +42,14 @@ CODES = 4
 """Number of z for which F is compared, to find similar states and actions."""
 TRAINING_Z = 2_000
 """Number of z drawn as in training, to measure how typical a z is."""
-AROUND_GOAL = 20
-"""Number of nearest held-out features that represent a goal among continuous features."""
+EPISODES = 128
+"""Number of simulated episodes."""
+PER_POINT = 4
+"""Held-out transitions for each point of the plan that a simulated policy is compared with."""
+LEAST_DELIVERED = 0.5
+"""Share of the gain that a plan promises below which it cannot tell what is possible."""
+Pays = Callable[[Tensor], Array]
+"""The reward (n,) of packed features (n, packed)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Trust:
     deviation of Q."""
     typical: float
     """The share of the z drawn in training that are less typical (have a larger Mahalanobis distance) than this one;
-    near 0, F was not trained for it."""
+    near 0, F was not trained for it. 1 for tables, which are not trained on z."""
     rank: float
     """The effective rank of Cov B: the exponential of the entropy of its eigenvalues."""
     condition: float
@@ -106,11 +113,12 @@ def verdict_of(
     found: Inferred,
     missing: str,
     has_values: bool = True,
+    drawn: bool = False,
 ) -> tuple[Verdict, tuple[str, ...]]:
     """A verdict with its reasons: the predicted score decides, everything else can only lower it.
 
     ``missing`` says why there is no prediction; ``has_values`` whether the reward is known, so that what is not
-    represented is not noise.
+    represented is not noise; ``drawn`` whether the prediction includes the uncertainty of samples.
     """
     if not found.z.any():
         return "do not rely on it", ("z is zero, so this policy acts at random",)
@@ -126,11 +134,15 @@ def verdict_of(
         (1, thin is not None and thin > MOST_THIN, "most of the reward lies where training data is thin"),
         (
             1,
-            found.samples > 0 and found.seen < MOST_SEEN * found.of,
+            not drawn and found.samples > 0 and found.seen < MOST_SEEN * found.of,
             f"samples determine only {found.seen} of {found.of} directions of B",
         ),
-        (1, found.relative_error > DOUBTFUL_ERROR, f"the standard error of z is {found.relative_error:.0%} of z"),
-        (2, found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
+        (
+            1,
+            not drawn and found.relative_error > DOUBTFUL_ERROR,
+            f"the standard error of z is {found.relative_error:.0%} of z",
+        ),
+        (2, not drawn and found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
         (
             1 if share >= HARDLY_REPRESENTED else 2,
             (has_values or predicted is None) and share < (LEAST_REPRESENTED if has_values else HARDLY_REPRESENTED),
@@ -148,7 +160,9 @@ class Reference(NamedTuple):
     """Reference data for the reports of one agent; computed once."""
 
     world: SmallWorld | None
-    """of held-out transitions; None if there are too few"""
+    """of transitions; None if there are too few, or policies are simulated"""
+    points: KeptPoints | None
+    """points on which the policy is planned that a simulated one is compared with"""
     training_z: Tensor
     """(n, d) drawn as in training"""
     thin: Tensor
@@ -161,13 +175,17 @@ _references: WeakKeyDictionary[Knowledge, Reference] = WeakKeyDictionary()
 def reference(knowledge: Knowledge) -> Reference:
     """The reference data for the reports of an agent."""
     if knowledge not in _references:
-        world, held_out, model = None, knowledge.held_out, knowledge.model
-        if held_out is not None and len(held_out.actions) >= LEAST_TRANSITIONS:
+        world, points, held_out, model = None, knowledge.points, knowledge.held_out, knowledge.model
+        gamma = knowledge.settings.gamma
+        if held_out is not None and simulator(knowledge) is not None:
+            points = points or points_of(held_out, model, gamma, PER_POINT, effects=True)
+        elif held_out is not None and len(held_out.actions) >= LEAST_TRANSITIONS:
             Z = knowledge.training_z(CODES, torch.Generator().manual_seed(0)).double()
             Z, _ = asked_length(Z, knowledge.settings.z_norm, knowledge.sample.radius)
-            world = small_world(held_out, model, Z.to(model.dtype), knowledge.settings.gamma)
+            world = small_world(held_out, knowledge.kept, model, Z.to(model.dtype), gamma, knowledge.episodes)
         _references[knowledge] = Reference(
             world,
+            points,
             knowledge.training_z(TRAINING_Z, torch.Generator().manual_seed(1)),
             thin_rows(knowledge.sample.rows, knowledge.sample, knowledge.categorical),
         )
@@ -185,22 +203,33 @@ def report(policy: Policy) -> Trust:
     values = None if masses else reward.values(knowledge, sample.rows)
     share = represented(values, sample) if values is not None and reward.has_values else found.explained
     predicted = value = residual = None
+    sure = True
     transitions = 0 if held_out is None else len(held_out.actions)
     missing = f"{transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
     nothing = False
     if held_out is not None:
-        r = torch.from_numpy(held_out_rewards(reward, knowledge)) / policy.reward_scale
-        residual = _residual(policy, r)
+        pays = reward_function(reward, knowledge)
+        r = torch.from_numpy(pays(held_out.features))
+        residual = _residual(policy, r / policy.reward_scale)
         if not bool(r.any()):
             missing = "the reward is zero in all held-out transitions"
-        elif known.world is not None and policy.z.any():
-            predicted, value = _tried_out(policy, known.world, r)
-            nothing = predicted is None
-            if predicted is not None and predicted > 0:  # times the expected cosine of z and the true z
+        elif policy.z.any():
+            with threads(1):  # the operations are too small for several threads
+                if known.world is not None:
+                    predicted, value = _tried_out(policy, known.world, pays)
+                    nothing = predicted is None
+                elif known.points is not None:
+                    predicted, value, sure = _simulated(policy, known.points, pays)
+                    nothing = predicted is None
+            drawn = known.world is not None and known.world.merged
+            if predicted is not None and predicted > 0 and not drawn:  # times the expected cosine of z and the true z
                 predicted /= math.sqrt(1 + found.relative_error**2)
-    typical = typicality(policy.z, known.training_z)
+    typical = 1.0 if policy.model.landmarks is not None else typicality(policy.z, known.training_z)
     thin = _thin_share(values, masses, knowledge, known.thin)
-    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values)
+    certain = predicted is not None and known.world is not None and known.world.merged
+    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, certain)
+    if not sure and verdict == "good":
+        verdict, reasons = "doubtful", (*reasons, "the plan that it is compared with does not do what it promises")
     if nothing:
         verdict, reasons = "nothing to gain", ("no policy is expected to earn more than the random one",)
     rank, condition = conditioning(sample.covariance)
@@ -221,12 +250,37 @@ def report(policy: Policy) -> Trust:
     )
 
 
-def _tried_out(policy: Policy, world: SmallWorld, r: Tensor) -> tuple[float | None, float]:
-    """The score and the value of a policy in the small world, for rewards r (n,) of its transitions."""
+def _tried_out(policy: Policy, world: SmallWorld, pays: Pays) -> tuple[float | None, float]:
+    """The score and the value of a policy in the small world, for a reward of packed features."""
+    found, knowledge = policy.belief.found, policy.knowledge
     actions = policy.preferences(world.states).argmax(1)
-    with threads(1):  # the operations are too small for several threads
-        score, value = world.score(actions, r)
-    return score, value * policy.reward_scale
+    rewards = torch.from_numpy(pays(world.rows.features))[None]
+    if found.factor is not None and world.merged:
+        noise = torch.randn(found.factor.shape[1], DRAWS, generator=torch.Generator().manual_seed(0)).double()
+        drawn = knowledge.B(world.rows.features) @ knowledge.linear_reward(found.factor @ noise)  # (N, DRAWS)
+        rewards = torch.cat([rewards, rewards + drawn.T])
+    return world.score(actions, rewards)
+
+
+def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | None, float, bool]:
+    """The score and the value of a policy in simulated episodes, and whether the best policy there is known.
+
+    The best policy is the better one of this and of a plan among points. It is not known if the plan earns less than
+    half of the gain that it promises.
+    """
+    knowledge = policy.knowledge
+    simulate = simulator(knowledge)
+    assert simulate is not None
+    plan = refined_on_points(replace(policy, corrections=(), tuned=None, whole=False), points)
+    played = simulate.play([greedy_actions(policy), greedy_actions(plan), simulate.random_actions], pays, EPISODES)
+    J, planned, random = played.returns.mean(1)
+    value, delivered, at_random = played.discounted.mean(1)
+    promised = float(plan.preferences(simulate.packed(played.starts)).amax(1).mean()) * policy.reward_scale
+    largest, gain = float(np.abs(pays(knowledge.sample.rows)).max()), max(J, planned) - random
+    sure = max(value, delivered) - at_random >= LEAST_DELIVERED * (promised - at_random)
+    if gain <= NO_GAIN * horizon(knowledge)[0] * largest:
+        return None, float(value), sure
+    return float(np.clip((J - random) / gain, -1.0, 1.0)), float(value), sure
 
 
 def _residual(policy: Policy, r: Tensor) -> float:
@@ -241,19 +295,6 @@ def _residual(policy: Policy, r: Tensor) -> float:
         rows.next_observations, rows.features if rows.next_features is None else rows.next_features
     )
     return bellman_residual(before, after, rows, r, s.gamma, temperature)
-
-
-def held_out_rewards(reward: Reward, knowledge: Knowledge) -> Array:
-    """(n,) the reward of the held-out transitions; a unit of mass at a point is spread over the nearest features."""
-    assert knowledge.held_out is not None
-    rows = knowledge.held_out.features
-    function, masses = reward.split_atoms(knowledge)
-    values = function.values(knowledge, rows)
-    for weight, atoms in masses:
-        size = rows.std(0).clamp(min=1e-6)
-        near = torch.cdist(atoms / size, rows / size).amin(0).topk(AROUND_GOAL, largest=False).indices
-        values[near.numpy()] += weight * len(values) / AROUND_GOAL
-    return values
 
 
 def _thin_share(

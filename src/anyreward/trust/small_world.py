@@ -1,10 +1,15 @@
-"""A small MDP made of held-out transitions, in which a policy is evaluated: the prediction of `Trust`.
+"""A small MDP made of transitions, in which a policy is evaluated: the prediction of `Trust`.
 
-Its states are the next states s' of the transitions. An action in a state does what it did in the transitions that
-began there. Where there are none, it does what happened in the few most similar transitions: two pairs (s, a) are
-similar if F predicts similar futures for them. In this MDP the answer, the random policy and the optimal policy are
-evaluated for the asked reward; the answer's score is its position between the other two. All values are fixed points
-of averages, so nothing can diverge, and no constant is fitted to true scores.
+An action in a state does what it did in the transitions that began there. Where there are none, it does what happened
+in the few most similar transitions: two pairs (s, a) are similar if F predicts similar futures for them. In this MDP
+the answer, the random policy and the optimal policy are evaluated for the asked reward; the answer's score is its
+position between the other two. All values are fixed points of averages, so nothing can diverge, and no constant is
+fitted to true scores.
+
+Where states are categories, the MDP consists of the held-out transitions and those kept from training. Where outcomes
+are random, or the reward was estimated from samples, several MDPs are drawn from what is uncertain (probabilities by
+the Bayesian bootstrap, rewards by the covariance of z_R), and the score is that of all of them together. With thin
+data, the best policy of each differs from the answer, which lowers the score.
 """
 
 from __future__ import annotations
@@ -12,146 +17,237 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from anyreward.learning.replay import Transitions
 from anyreward.model.model import Model
+from anyreward.rewards.kept import KeptTransitions
+from anyreward.rewards.knowledge import Episodes
 
 NEIGHBOURS = 3
 """Number of most similar pairs (s, a) that stand for an action in a state."""
 CODE = 64
 """Length of the vectors by which pairs (s, a) are compared."""
+COMPARED = 4_000
+"""Largest number of pairs that are compared with one that was never seen."""
 NO_GAIN = 1e-5
 """Gain of the optimal policy, relative to the largest possible value, below which there is nothing to gain."""
 SWEEPS = 20
 """Sweeps of policy evaluation between two checks of convergence, or two policy improvements."""
+DRAWS = 8
+"""Number of MDPs that are drawn where transitions are random, or the reward is uncertain."""
 
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """N transitions as an MDP of M states; they began in P different pairs (s, a)."""
+    """N distinct transitions as an MDP of M states; they began in P different pairs (s, a)."""
 
+    rows: Transitions
+    """(N, ...)"""
+    count: Tensor
+    """(N,) how often each transition was seen"""
     states: Tensor
     """(M, packed) observations"""
     weights: Tensor
-    """(M,) the frequency of each as a next state without termination, with a sum of one"""
+    """(M,) the distribution of starts, with a sum of one"""
+    over: Tensor
+    """(M,) whether the state is terminal"""
     pair: Tensor
     """(N,) the index of each transition's pair"""
-    times: Tensor
-    """(P,) the number of transitions of each pair"""
     end: Tensor
     """(N,) the index of each transition's next state"""
-    discount: Tensor
-    """(N,) gamma, or zero where the episode ended"""
     near: Tensor
     """(M, A, k) the pairs most similar to each action in each state"""
     share: Tensor
     """(M, A, k) their weights, with a sum of one"""
+    gamma: float
+    limit: int
+    """steps after which an episode is over, if policies are compared by returns without discount; else 0"""
 
-    def ahead(self, V: Tensor, r: Tensor) -> Tensor:
-        """(P,) the mean of r + gamma V(s') over the transitions of each pair."""
-        outcome = r + self.discount * V[self.end]
-        return torch.zeros_like(self.times).index_add_(0, self.pair, outcome) / self.times
+    merged: bool
+    """whether equal transitions were counted together, so that probabilities can be drawn"""
 
-    @cached_property
-    def random_visits(self) -> Tensor:
-        """(N,) the discounted visits of each transition by the random policy; their product with r is its value."""
-        here, share = self.weights, self.share / self.share.shape[1]
-        total = torch.zeros(len(self.pair), dtype=here.dtype)
-        while float(here.sum()) > 1e-4:
-            begun = torch.zeros_like(self.times).index_add_(
-                0, self.near.flatten(), (here[:, None, None] * share).flatten()
-            )
-            taken = (begun / self.times)[self.pair]
-            total += taken
-            here = torch.zeros_like(here).index_add_(0, self.end, self.discount * taken)
-        return total
+    @property
+    def certain(self) -> bool:
+        """Whether every pair has one outcome, as far as that is known."""
+        return not self.merged or int(self.pair.max()) + 1 == len(self.pair)
 
-    def evaluate(self, actions: Tensor, r: Tensor, V: Tensor) -> Tensor:
-        """(M,) V after SWEEPS sweeps under the policy with these actions (M,), for rewards r (N,) of transitions."""
-        rows = torch.arange(len(actions))
-        near, share = self.near[rows, actions], self.share[rows, actions]
-        for _ in range(SWEEPS):
-            V = (share * self.ahead(V, r)[near]).sum(1)
-        return V
+    def probabilities(self, random: torch.Generator | None) -> Tensor:
+        """(N,) the probability of each transition in its pair; drawn by the Bayesian bootstrap with ``random``."""
+        count = self.count
+        if random is not None:
+            count = torch._standard_gamma(count, generator=random).clamp(min=1e-12)
+        return count / torch.zeros_like(count).index_add_(0, self.pair, count)[self.pair]
 
-    def improve(self, V: Tensor, r: Tensor) -> Tensor:
-        """(M,) the greedy action in each state for the value function V."""
-        return (self.share * self.ahead(V, r)[self.near]).sum(2).argmax(1)
+    def score(self, actions: Tensor, rewards: Tensor) -> tuple[float | None, float]:
+        """The score of the policy with these actions (M,), random (0) to optimal (1), and its discounted value.
 
-    def score(self, actions: Tensor, r: Tensor) -> tuple[float | None, float]:
-        """The score of the policy with these actions (M,), random (0) to optimal (1), and its value, for r (N,).
-
+        ``rewards`` (n, N) are those of the transitions: the reward itself first, then draws of it if it is uncertain.
         The score is None if the optimal policy is no better than the random one, up to rounding.
         """
-        r = r.to(self.weights)
-        mean = r.mean() if bool((self.discount > 0).all()) else torch.zeros(())  # a constant changes no policy
-        r = r - mean
-        rounds = math.ceil(12 / (1 - float(self.discount.max())) / SWEEPS)  # until gamma^t is below 1e-5
-        answer = _settle(lambda V: self.evaluate(actions, r, V), torch.zeros_like(self.weights), rounds)
-        best = _settle(lambda V: self.evaluate(self.improve(V, r), r, V), answer, rounds)
-        J, most = (float(self.weights @ V) for V in (answer, torch.maximum(best, answer)))
-        random = float(self.random_visits @ r)
-        horizon = 1 / (1 - float(self.discount.max()))
-        gain = most - random
-        score = None if gain <= NO_GAIN * horizon * float(r.abs().max()) else max(-1.0, min(1.0, (J - random) / gain))
-        return score, J + float(mean) * horizon
+        rewards, ends = rewards.to(self.weights), bool(self.rows.terminated.any())
+        mean = torch.zeros(()) if ends else rewards[0].mean()  # a constant changes no policy
+        value = _Drawn(self, self.probabilities(None), rewards[0]).discounted(actions)
+        draws = rewards[1:] if len(rewards) > 1 else rewards[:1].expand(1 if self.certain else DRAWS, -1)
+        random, J, total, most = torch.Generator().manual_seed(0), 0.0, 0.0, 0.0
+        for r in draws - mean:
+            drawn = _Drawn(self, self.probabilities(None if self.certain else random), r)
+            answer, uniform, best = drawn.values(actions)
+            J, total, most = J + answer, total + uniform, most + max(best, answer)
+        horizon = self.limit or 1 / (1 - self.gamma)
+        gain = (most - total) / len(draws)
+        if gain <= NO_GAIN * horizon * float((draws - mean).abs().max()):
+            return None, value
+        return max(-1.0, min(1.0, (J - total) / (most - total))), value
 
 
-def _settle(sweep: Callable[[Tensor], Tensor], V: Tensor, rounds: int) -> Tensor:
-    for _ in range(rounds):
-        new = sweep(V)
-        if float((new - V).abs().max()) <= 1e-5 * float(new.abs().max()):
-            return new
-        V = new
-    return V
+class _Drawn:
+    """A small world with probabilities (N,) and rewards (N,) of its transitions."""
+
+    def __init__(self, world: SmallWorld, probabilities: Tensor, r: Tensor) -> None:
+        self.world, pairs = world, int(world.pair.max()) + 1
+        self._continues = probabilities * (~world.rows.terminated)
+        self._r = torch.zeros(pairs, dtype=r.dtype).index_add_(0, world.pair, probabilities * r)
+
+    def ahead(self, V: Tensor, gamma: float) -> Tensor:
+        """(M, A) r + gamma E[V(s')] of every action in every state, for V (M,)."""
+        world = self.world
+        after = torch.zeros_like(self._r).index_add_(0, world.pair, self._continues * V[world.end])
+        return (world.share * (self._r + gamma * after)[world.near]).sum(2)
+
+    def values(self, actions: Tensor) -> list[float]:
+        """The values of the policy with these actions (M,), of the random policy and of the optimal one."""
+        policies: list[Callable[[Tensor], Tensor]] = [
+            lambda Q: Q.gather(1, actions[:, None]).squeeze(1),
+            lambda Q: Q.mean(1),
+            lambda Q: Q.amax(1),
+        ]
+        return [float(self.world.weights @ self._value(choose)) for choose in policies]
+
+    def discounted(self, actions: Tensor) -> float:
+        """The discounted value of the policy with these actions (M,)."""
+        V = self._settled(lambda Q: Q.gather(1, actions[:, None]).squeeze(1))
+        return float(self.world.weights @ V)
+
+    def _value(self, choose: Callable[[Tensor], Tensor]) -> Tensor:
+        """(M,) the value of acting by Q (M, A) -> V (M,): the return within the time limit, or the discounted value."""
+        world = self.world
+        if not world.limit:
+            return self._settled(choose)
+        V = torch.where(world.over, self.ahead(torch.zeros_like(world.weights), 1.0).amax(1), 0.0)
+        for _ in range(world.limit):
+            V = choose(self.ahead(V, 1.0))
+        return V
+
+    def _settled(self, choose: Callable[[Tensor], Tensor]) -> Tensor:
+        V, gamma = torch.zeros_like(self.world.weights), self.world.gamma
+        for _ in range(math.ceil(12 / (1 - gamma) / SWEEPS)):  # until gamma^t is below 1e-5
+            new = V
+            for _ in range(SWEEPS):
+                new = choose(self.ahead(new, gamma))
+            done = float((new - V).abs().max()) <= 1e-5 * float(new.abs().max())
+            V = new
+            if done:
+                break
+        return V
 
 
-def small_world(rows: Transitions, model: Model, Z: Tensor, gamma: float) -> SmallWorld:
-    """The small world of held-out transitions; Z (m, d) are a few z for which F is compared."""
-    n, categorical = len(rows.actions), model.observation_encoder.categorical
-    if categorical:  # merge equal pairs and equal next states
-        states, end = torch.unique(rows.next_observations, dim=0, return_inverse=True)
-        begun = torch.cat([rows.observations, rows.actions[:, None].to(rows.observations)], dim=1)
-        distinct, pair, times = torch.unique(begun, dim=0, return_inverse=True, return_counts=True)
-        starts, actions = distinct[:, :-1], distinct[:, -1].long()
+def small_world(
+    held_out: Transitions,
+    kept: KeptTransitions | None,
+    model: Model,
+    Z: Tensor,
+    gamma: float,
+    episodes: Episodes | None,
+) -> SmallWorld:
+    """The small world of held-out and kept transitions; Z (m, d) are a few z for which F is compared.
+
+    It starts where episodes start, if they may terminate, and else where held-out transitions lead.
+    """
+    rows, count = held_out, torch.ones(len(held_out.actions), dtype=torch.float64)
+    categorical, ends = model.observation_encoder.categorical, model.phi.ends
+    if not categorical:
+        states, end = rows.next_observations, torch.arange(len(count))
+        starts, pair = rows.observations, end
+        near, share = similar_pairs(model, starts, rows.actions, states, Z, rows.features)
+        continues = (~rows.terminated).double()
     else:
-        states, end = rows.next_observations, torch.arange(n)
-        starts, actions, pair, times = rows.observations, rows.actions, end, torch.ones(n)
-    goals = rows.features[:: max(1, n // CODE)]
-    codes = pair_codes(model, torch.cat([starts, states]), Z, goals)  # (P + M, A, code)
-    of_pairs = codes[torch.arange(len(starts)), actions]  # (P, code)
-    near, share = nearest(codes[len(starts) :], of_pairs)
-    if categorical:  # transitions of the pair itself take precedence over similar ones
-        itself = same_pairs(states, distinct, model.actions)  # (M, A)
-        known = (itself >= 0)[..., None]
-        near = torch.where(known, itself[..., None], near)
-        share = torch.where(known, torch.eye(near.shape[2], dtype=share.dtype)[0], share)
-    live = ~rows.terminated
-    if model.phi.ends:  # terminal states are no states to start from
-        live &= rows.next_observations[:, -1] < 0.5
-    continues = live.double() if bool(live.any()) else torch.ones(n, dtype=torch.float64)
+        if kept is not None:
+            rows, count = rows.joined(kept.rows), torch.cat([count, kept.counts])
+        n = len(count)
+        states, index = torch.unique(torch.cat([rows.observations, rows.next_observations]), dim=0, return_inverse=True)
+        distinct = torch.stack([index[:n] * model.actions + rows.actions, index[n:], rows.terminated.long()], 1)
+        distinct, which = torch.unique(distinct, dim=0, return_inverse=True)
+        count = torch.zeros(len(distinct), dtype=torch.float64).index_add_(0, which, count)
+        first = torch.full((len(distinct),), n).scatter_reduce_(0, which, torch.arange(n), "amin")
+        continues = torch.bincount(index[n:][: len(held_out.actions)], ~held_out.terminated, len(states)).double()
+        rows, end = rows.at(first), distinct[:, 1]
+        begun, pair = torch.unique(distinct[:, 0], return_inverse=True)  # s A + a of the P pairs
+        near, share = same_pairs(begun, states, model, Z, rows.features, ends)
+    over = states[:, -1] > 0.5 if ends else torch.zeros(len(states), dtype=torch.bool)
+    weights = torch.where(over, 0.0, continues)
+    if ends and categorical and episodes is not None:
+        weights = located(episodes.starts, states)
+    if not bool(weights.any()):
+        weights = torch.ones_like(weights)
+    limit = episodes.limit if ends and episodes is not None else 0
     return SmallWorld(
+        rows,
+        count,
         states,
-        torch.bincount(end, continues, len(states)) / continues.sum(),
+        weights / weights.sum(),
+        over,
         pair,
-        times.double(),
         end,
-        torch.where(rows.terminated, 0.0, gamma).double(),
         near,
-        share,
+        share.to(weights),
+        gamma,
+        limit,
+        categorical,
     )
 
 
-def same_pairs(states: Tensor, pairs: Tensor, actions: int) -> Tensor:
-    """(M, A) the index among pairs (P, packed + 1) of each action in each state (M, packed); -1 if there is none."""
-    every = torch.cat([states.repeat_interleave(actions, 0), torch.arange(actions).repeat(len(states))[:, None]], 1)
-    number = {row.tobytes(): i for i, row in enumerate(pairs.numpy())}
-    found = [number.get(row.tobytes(), -1) for row in every.to(pairs).numpy()]
-    return torch.tensor(found).view(len(states), actions)
+def located(rows: Tensor, states: Tensor) -> Tensor:
+    """(M,) how many of the rows (n, packed) equal each of the distinct states (M, packed)."""
+    number = {row.tobytes(): i for i, row in enumerate(states.numpy())}
+    found = torch.tensor([number.get(row.tobytes(), -1) for row in rows.to(states).numpy()])
+    return torch.bincount(found[found >= 0], minlength=len(states)).double()
+
+
+def same_pairs(
+    begun: Tensor, states: Tensor, model: Model, Z: Tensor, features: Tensor, ends: bool
+) -> tuple[Tensor, Tensor]:
+    """(M, A, k) the pairs that stand for each action in each state, and their shares (M, A, k).
+
+    These are the pair itself, if it is among the P pairs ``begun`` (P,), s A + a; any pair of a terminal state; and
+    else the most similar pairs.
+    """
+    M, A = len(states), model.actions
+    itself = torch.full((M * A,), -1).index_copy_(0, begun, torch.arange(len(begun))).view(M, A)
+    if ends:
+        itself = torch.where((states[:, -1:] > 0.5) & (itself < 0), itself.amax(1, keepdim=True), itself)
+    near, share = itself[..., None].repeat(1, 1, NEIGHBOURS), torch.zeros(M, A, NEIGHBOURS, dtype=torch.float64)
+    share[..., 0] = 1.0
+    rare = torch.nonzero((itself < 0).any(1)).squeeze(1)
+    if len(rare):
+        some = torch.linspace(0, len(begun) - 1, min(COMPARED, len(begun))).long()
+        found, parts = similar_pairs(model, states[begun[some] // A], begun[some] % A, states[rare], Z, features)
+        unknown = (itself[rare] < 0)[..., None]
+        k = found.shape[2]
+        near[rare, :, :k] = torch.where(unknown, some[found], near[rare, :, :k])
+        share[rare, :, :k] = torch.where(unknown, parts.double(), share[rare, :, :k])
+    return near.clamp(min=0), share
+
+
+def similar_pairs(
+    model: Model, starts: Tensor, actions: Tensor, states: Tensor, Z: Tensor, features: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(M, A, k) the most similar of P pairs (s, a) for each action in states (M, packed), and their shares."""
+    goals = features[:: max(1, len(features) // CODE)]
+    codes = pair_codes(model, torch.cat([starts, states]), Z, goals)  # (P + M, A, code)
+    return nearest(codes[len(starts) :], codes[torch.arange(len(starts)), actions])
 
 
 def pair_codes(model: Model, observations: Tensor, Z: Tensor, goals: Tensor) -> Tensor:

@@ -57,6 +57,8 @@ class World:
     """Whether each environment of a vector environment runs in its own process."""
     goal_test: GoalTest | None = None
     """The protocol for evaluating goals, if the world defines one."""
+    time_limit: int | None = None
+    """Steps after which an episode is truncated, if that is known."""
     never_terminates: bool = False
     """Whether it is known that no episode terminates (truncation is not termination)."""
     frames_per_step: int = 0
@@ -169,6 +171,7 @@ def _described(env: gym.Env[Any, Any]) -> dict[str, Any]:
         "settings": dict(getattr(env.unwrapped, "settings", {})),
         "goal_settings": dict(getattr(env.unwrapped, "goal_settings", {})),
         "own_process": getattr(env.unwrapped, "own_process", False),
+        "time_limit": env.spec.max_episode_steps if env.spec else None,
         "goal_test": getattr(env.unwrapped, "goal_test", None),
         "never_terminates": getattr(env.unwrapped, "never_terminates", False),
         "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
