@@ -103,11 +103,6 @@ class Goal(Term):
         """The goal itself, if it is a point among continuous features."""
         return self.goal_rows(knowledge) if knowledge.model.goals_are_points else None
 
-    @property
-    def goal(self) -> tuple[float, ...] | None:
-        """Its features, if it was given by them."""
-        return self.at or None
-
     def __str__(self) -> str:
         return f"goal({', '.join(f'{x:g}' for x in self.at)})" if self.at else "goal(state)"
 
