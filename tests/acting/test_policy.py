@@ -152,3 +152,35 @@ def test_observations_out_of_range_are_refused(agent: ar.Agent) -> None:
 def test_short_representations(agent: ar.Agent) -> None:
     assert repr(agent) == "Agent(four-rooms, d = 12, 200 updates)"
     assert repr(agent.ask(TARGET).boltzmann(2.0)).startswith("Policy(temperature 2, |z| = ")
+
+
+@pytest.mark.parametrize("landmarks", [0, 128])
+def test_acting_in_a_wall_warns_once(landmarks: int) -> None:
+    small = {} if landmarks else {"dim": 8, "hidden": 8}
+    agent = ar.train("four-rooms", landmarks=landmarks, updates=200, progress=False, **small)
+    policy = agent.ask(TARGET)
+    policy.act([12, 24])
+    with pytest.warns(UserWarning, match=r"x = 0, y = 0, which was never visited in training.*not a wall") as caught:
+        actions = policy.act([24, 0])
+    assert caught[0].filename == __file__
+    assert set(actions.tolist()) <= set(range(5))
+    policy.act(0)  # once for a policy
+    policy.predict(0)  # and its variants
+    with pytest.warns(UserWarning, match="x = 10, y = 10"):
+        agent.ask(TARGET).act(120)
+
+
+@pytest.mark.parametrize("landmarks", [0, 128])
+def test_terminal_states_do_not_warn(landmarks: int) -> None:
+    """Vector environments ask for an action in the terminal state, too; it is then ignored."""
+    small = {} if landmarks else {"dim": 8, "hidden": 8}
+    agent = ar.train("FrozenLake-v1", landmarks=landmarks, updates=1_000, progress=False, **small)
+    policy = agent.ask(ar.goal(15))
+    assert agent.model.phi.ends
+    policy.act(np.arange(16))
+    ar.evaluate(policy, "FrozenLake-v1", episodes=20)
+
+
+def test_numbers_do_not_warn() -> None:
+    agent = ar.train("CartPole-v1", dim=8, hidden=8, updates=40, progress=False)
+    agent.ask(ar.reward("f0")).act(np.full(4, 3.0, dtype=np.float32))

@@ -47,6 +47,10 @@ NO_ENDS = (
     "This agent knows no terminal states, because its world never terminates an episode, or because of its settings "
     "(images, an encoding other than 'plain', first_step=1). Give a reward of the states instead."
 )
+NEVER_VISITED = (
+    "was never visited in training, so this agent knows nothing about it. In a maze, check that it is not a wall. "
+    "Otherwise explore more, or add data that visits it."
+)
 TASK_FORMAT = 1
 """Version of the file that holds a z."""
 
@@ -81,10 +85,7 @@ class Goal(Term):
         rows, sample = self.goal_rows(knowledge), knowledge.sample
         if knowledge.categorical:
             if not sample.frequency(rows).any():
-                raise UserError(
-                    f"{self} was never visited in training, so this agent knows nothing about it. In a maze, check "
-                    "that it is not a wall. Otherwise explore more, or add data that visits it."
-                )
+                raise UserError(f"{self} {NEVER_VISITED}")
         elif not quiet and _outside(rows, sample.rows).any():
             warnings.warn(f"{self} lies outside the training data: do not rely on this policy.", stacklevel=4)
         return Part(knowledge.goal_z(rows[None])[0])

@@ -78,7 +78,7 @@ def _panel(maze: Maze, env: MazeEnv, answer: Answer, title: str) -> MazePanel:
     return MazePanel(
         title=title,
         value=policy.value(maze.free),
-        actions=policy.act(maze.free),
+        actions=policy.probabilities(maze.free).argmax(1),  # act would warn of cells that were never visited
         path=maze.coordinates[np.asarray(episode.observations)],
         goals=goals,
         forbidden=forbidden,
