@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.model.features import finite_rows
+from anyreward.rewards.coverage import REMEDY, beyond, shortened
 from anyreward.rewards.expression import Expression, parse
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.regression import (
@@ -86,8 +87,9 @@ class Goal(Term):
         if knowledge.categorical:
             if not sample.frequency(rows).any():
                 raise UserError(f"{self} {NEVER_VISITED}")
-        elif not quiet and _outside(rows, sample.rows).any():
-            warnings.warn(f"{self} lies outside the training data: do not rely on this policy.", stacklevel=4)
+        elif not quiet and (apart := beyond(rows, knowledge)):
+            text = f"{self} lies outside the training data: {shortened(apart)}. Do not rely on this policy; {REMEDY}."
+            warnings.warn(text, stacklevel=4)
         return Part(knowledge.goal_z(rows[None])[0])
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
@@ -392,12 +394,11 @@ def _outside(rows: Tensor, known: Tensor) -> Tensor:
 
 def _warn_if_unvisited(rows: Tensor, knowledge: Knowledge, what: str) -> None:
     sample = knowledge.sample
-    beyond = int((sample.frequency(rows) == 0).sum() if knowledge.categorical else _outside(rows, sample.rows).sum())
-    if beyond > FEW * len(rows):
-        warnings.warn(
-            f"Of {what}, {beyond:,} of {len(rows):,} rows lie outside the training data, where B is not reliable.",
-            stacklevel=5,
-        )
+    outside = int((sample.frequency(rows) == 0).sum() if knowledge.categorical else _outside(rows, sample.rows).sum())
+    if outside > FEW * len(rows):
+        apart = [] if knowledge.categorical else beyond(rows, knowledge)
+        text = f"Of {what}, {outside:,} of {len(rows):,} rows lie outside the training data, where B is not reliable"
+        warnings.warn(f"{text}: {shortened(apart)}." if apart else f"{text}.", stacklevel=5)
 
 
 @runtime_checkable

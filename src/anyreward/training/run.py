@@ -99,6 +99,7 @@ class Run:
                 hold_out(self.learning, self.collector)  # what a run that was stopped early lacks
             finally:  # save the agent even if the environment fails
                 agent = self._finish()
+            self.bar.say(agent.coverage().note)
             return agent
 
     def _open_data(self) -> None:

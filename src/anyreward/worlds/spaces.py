@@ -92,6 +92,24 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
             )
 
 
+def bounds_of(space: Space) -> Array:
+    """(packed, 2) the smallest and the largest value of each packed column; infinite where there is none.
+
+    The range of an integer type, such as 0 to 255 for bytes, is not a bound: it says how numbers are stored.
+    """
+    match space:
+        case spaces.Tuple() | spaces.Dict():
+            return np.concatenate([np.zeros((0, 2)), *(bounds_of(part) for _, _, part in parts_of(space))])
+        case spaces.Box():
+            ends = np.stack([space.low.ravel(), space.high.ravel()], axis=1).astype(np.float64)
+            if space.dtype is not None and space.dtype.kind in "iu":
+                whole = np.iinfo(space.dtype)
+                ends[(ends == (whole.min, whole.max)).all(1)] = (-np.inf, np.inf)
+            return ends
+    each = [(0, leaf.categories - 1 if leaf.categories else 1) for leaf in leaves(space) for _ in range(leaf.packed)]
+    return np.array(each, dtype=np.float64)
+
+
 def image_shape(space: Space) -> tuple[int, int, int] | None:
     """(frames, height, width) of a space of stacked uint8 images; None for any other space, and for small images."""
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
