@@ -170,6 +170,31 @@ def test_acting_in_a_wall_warns_once(landmarks: int) -> None:
         agent.ask(TARGET).act(120)
 
 
+def test_evaluations_visit_new_states_without_a_warning() -> None:
+    """An agent of two rooms is played in all four."""
+    maze = ar.open_world("four-rooms")
+    env = maze.make_vector(100)
+    before, _ = env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(5, size=100)
+    following = env.step(actions)[0]
+    left = (before % 11 < 5) & (following % 11 < 5)
+    data = ar.Dataset(
+        "left",
+        maze.observation_space,
+        maze.action_space,
+        before[left],
+        actions[left],
+        following[left],
+        left[left] & False,
+    )
+    agent = ar.train(data, updates=40, progress=False)
+    policy = agent.ask(ar.reward("f0"))
+    assert agent.knowledge.unvisited(torch.tensor([[13.0], [108.0]])).tolist()[1]
+    assert len(ar.evaluate(policy, "four-rooms", episodes=20).totals) == 20
+    with pytest.warns(UserWarning, match="f0 = 108, which was never visited"):
+        policy.act(108)
+
+
 @pytest.mark.parametrize("landmarks", [0, 128])
 def test_terminal_states_do_not_warn(landmarks: int) -> None:
     """Vector environments ask for an action in the terminal state, too; it is then ignored."""

@@ -168,13 +168,15 @@ class Policy:
         p = self._pi(preferences).numpy()
         return np.asarray(p[0] if single else p)
 
-    def act(self, observation: Any) -> Any:
+    def act(self, observation: Any, warn: bool = True) -> Any:
         """An action for one observation, or (n,) actions for a batch.
 
-        Warns, once, if training never visited the state, where that is known: then the action means nothing.
+        With ``warn``, there is a warning, once, if observations are categories and training never visited this one:
+        then the action means nothing.
         """
         single, packed, _ = self._packed(observation)
-        self._warn_if_unvisited(packed)
+        if warn:
+            self._warn_if_unvisited(packed)
         preferences = self.preferences(packed)
         if self.epsilon == 0 and self.temperature == 0 and not self.clueless:
             actions = preferences.argmax(1).numpy()
@@ -265,7 +267,7 @@ class Policy:
     def _warn_if_unvisited(self, packed: Tensor) -> None:
         """Warn of the first of packed observations (n, packed) that training never visited, once for a policy.
 
-        Not an error: a policy that is evaluated may reach states that are new.
+        Not an error: a policy that is used may reach states that are new.
         """
         if "unvisited" in self.warned:
             return
