@@ -16,6 +16,8 @@ from anyreward.errors import UserError
 from anyreward.learning import Dataset, RunSettings, Settings, open_dataset, preset
 from anyreward.model import ZMixture
 from anyreward.rewards import (
+    Coverage,
+    FeatureCoverage,
     Reward,
     RewardModel,
     Term,
@@ -40,8 +42,10 @@ load = Agent.load
 
 __all__ = [
     "Agent",
+    "Coverage",
     "Dataset",
     "Episode",
+    "FeatureCoverage",
     "FiniteMDP",
     "GoalScores",
     "Policy",

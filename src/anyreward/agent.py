@@ -24,6 +24,7 @@ from anyreward.folder import Saved, load_folder, save_folder, serialised
 from anyreward.learning.replay import Transitions
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.model import Model
+from anyreward.rewards.coverage import Coverage, coverage
 from anyreward.rewards.inference import belief, infer, warn_if_constant
 from anyreward.rewards.knowledge import FeatureSample, Knowledge
 from anyreward.rewards.reward import Reward
@@ -124,7 +125,7 @@ class Agent:
         found = infer(reward, self.knowledge)
         task = self.knowledge.task(found.z)
         if not self.knowledge.method.goals_only:
-            warn_if_constant(found, self.knowledge.may_end)
+            warn_if_constant(found, reward, self.knowledge)
         policy = Policy(self.knowledge, reward, belief(found), task, self.fingerprint)
         if improve is not None:
             if self.settings.bias:
@@ -225,6 +226,10 @@ class Agent:
         tuned.load_state_dict(load_tensors(content))
         task = policy.task._replace(scale=data["scale"])
         return replace(policy, tuned=tuned.requires_grad_(False), task=task, whole=True)
+
+    def coverage(self) -> Coverage:
+        """Which part of the range of each feature the training data has visited; print it for a table."""
+        return coverage(self.knowledge)
 
     def world(self) -> World:
         """Reopen the agent's world; raises for an agent of a dataset or an environment object."""

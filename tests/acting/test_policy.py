@@ -152,3 +152,60 @@ def test_observations_out_of_range_are_refused(agent: ar.Agent) -> None:
 def test_short_representations(agent: ar.Agent) -> None:
     assert repr(agent) == "Agent(four-rooms, d = 12, 200 updates)"
     assert repr(agent.ask(TARGET).boltzmann(2.0)).startswith("Policy(temperature 2, |z| = ")
+
+
+@pytest.mark.parametrize("landmarks", [0, 128])
+def test_acting_in_a_wall_warns_once(landmarks: int) -> None:
+    small = {} if landmarks else {"dim": 8, "hidden": 8}
+    agent = ar.train("four-rooms", landmarks=landmarks, updates=200, progress=False, **small)
+    policy = agent.ask(TARGET)
+    policy.act([12, 24])
+    with pytest.warns(UserWarning, match=r"x = 0, y = 0, which was never visited in training.*not a wall") as caught:
+        actions = policy.act([24, 0])
+    assert caught[0].filename == __file__
+    assert set(actions.tolist()) <= set(range(5))
+    policy.act(0)  # once for a policy
+    policy.predict(0)  # and its variants
+    with pytest.warns(UserWarning, match="x = 10, y = 10"):
+        agent.ask(TARGET).act(120)
+
+
+def test_evaluations_visit_new_states_without_a_warning() -> None:
+    """An agent of two rooms is played in all four."""
+    maze = ar.open_world("four-rooms")
+    env = maze.make_vector(100)
+    before, _ = env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(5, size=100)
+    following = env.step(actions)[0]
+    left = (before % 11 < 5) & (following % 11 < 5)
+    data = ar.Dataset(
+        "left",
+        maze.observation_space,
+        maze.action_space,
+        before[left],
+        actions[left],
+        following[left],
+        left[left] & False,
+    )
+    agent = ar.train(data, updates=40, progress=False)
+    policy = agent.ask(ar.reward("f0"))
+    assert agent.knowledge.unvisited(torch.tensor([[13.0], [108.0]])).tolist()[1]
+    assert len(ar.evaluate(policy, "four-rooms", episodes=20).totals) == 20
+    with pytest.warns(UserWarning, match="f0 = 108, which was never visited"):
+        policy.act(108)
+
+
+@pytest.mark.parametrize("landmarks", [0, 128])
+def test_terminal_states_do_not_warn(landmarks: int) -> None:
+    """Vector environments ask for an action in the terminal state, too; it is then ignored."""
+    small = {} if landmarks else {"dim": 8, "hidden": 8}
+    agent = ar.train("FrozenLake-v1", landmarks=landmarks, updates=1_000, progress=False, **small)
+    policy = agent.ask(ar.goal(15))
+    assert agent.model.phi.ends
+    policy.act(np.arange(16))
+    ar.evaluate(policy, "FrozenLake-v1", episodes=20)
+
+
+def test_numbers_do_not_warn() -> None:
+    agent = ar.train("CartPole-v1", dim=8, hidden=8, updates=40, progress=False)
+    agent.ask(ar.reward("f0")).act(np.full(4, 3.0, dtype=np.float32))

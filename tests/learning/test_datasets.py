@@ -11,6 +11,7 @@ import pytest
 import torch
 from minari.data_collector import EpisodeBuffer
 
+import anyreward as ar
 from anyreward import Dataset, UserError, open_dataset
 from anyreward.learning.datasets import is_dataset
 from anyreward.learning.replay import Transitions
@@ -243,3 +244,54 @@ def test_minari_with_continuous_actions(tmp_path: Path, monkeypatch: pytest.Monk
     record(gym.make("Pendulum-v1"), "pendulum-v0", 3)
     with pytest.raises(UserError, match="action space is Box; supported: Discrete"):
         open_dataset("minari:pendulum-v0")
+
+
+def test_a_table_of_coordinates(tmp_path: Path) -> None:
+    places = np.array([[i % 3, i // 3] for i in range(6)])
+    data = open_dataset(save(tmp_path, **STATES, feature_table=places, feature_names=np.array(["x", "y"])))
+    assert data.observation_space == gym.spaces.Discrete(6)  # one more than in the data
+    assert data.feature_names == ("x", "y")
+    agent = ar.train(data, updates=40, progress=False, out=tmp_path / "run")
+    by_number = agent.ask(ar.goal(4)).z
+    for each in (agent, ar.load(tmp_path / "run")):
+        assert torch.equal(each.ask(ar.goal(1, 1)).z, by_number)
+        assert each.ask(ar.reward("x + y")).z.any()
+    unnamed = open_dataset(save(tmp_path, **STATES, feature_table=places))
+    assert unnamed.feature_names is None
+    assert torch.equal(ar.train(unnamed, updates=40, progress=False).ask(ar.goal(1, 1)).z, by_number)
+
+
+def test_names_of_numbers(tmp_path: Path) -> None:
+    data = open_dataset(save(tmp_path, **NUMBERS, feature_names=np.array(list("abcd"))))
+    agent = ar.train(data, landmarks=0, dim=4, hidden=8, updates=4, progress=False)
+    assert agent.model.phi.column_names == ("a", "b", "c", "d", "ended")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (STATES | {"feature_table": np.zeros((4, 2))}, r"n_states - 1 = 3"),
+        (STATES | {"feature_table": np.zeros((6, 2)), "n_states": 7}, r"shape \(6, 2\).*each of the 7 states"),
+        (STATES | {"feature_table": np.zeros(6)}, r"shape \(6,\).*expected finite numbers \(6, k\)"),
+        (STATES | {"feature_table": np.full((6, 1), np.nan)}, "finite"),
+        (NUMBERS | {"feature_table": np.zeros((6, 2))}, "needs observations that are states"),
+        (STATES | {"feature_table": np.zeros((6, 2)), "feature_names": np.array(["x"])}, "expected 2 different texts"),
+        (NUMBERS | {"feature_names": np.array(list("abca"))}, "expected 4 different texts"),
+        (NUMBERS | {"feature_names": np.arange(4)}, "type int64; expected 4 different texts"),
+    ],
+)
+def test_names_and_tables_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        open_dataset(save(tmp_path, **arrays))
+
+
+def test_coordinates_without_a_table_name_the_remedy(tmp_path: Path) -> None:
+    arrays = {key: value for key, value in STATES.items() if key != "terminations"}
+    agent = ar.train(save(tmp_path, **arrays), updates=40, progress=False)
+    remedy = r"by their number only.*feature_table.*key of the \.npz"
+    with pytest.raises(UserError, match=rf"has 2 numbers; this agent's features have 1 number \(f0\).*{remedy}"):
+        agent.ask(ar.goal(2, 8))
+    agent = ar.train(save(tmp_path, **STATES), updates=40, progress=False)
+    assert agent.model.phi.include_action  # so that the second number is an action
+    with pytest.raises(UserError, match=rf"action is 8, which is out of range.*from 0 to 2\..*{remedy}"):
+        agent.ask(ar.goal(2, 8))

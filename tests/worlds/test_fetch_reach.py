@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,8 @@ from gymnasium.utils.env_checker import check_env
 
 import anyreward as ar
 from anyreward.errors import UserError
+from anyreward.figures.films import Film
+from anyreward.tools import answers
 from anyreward.worlds.fetch_reach import ACTION_NAMES, FetchReachEnv, check_mujoco
 
 
@@ -92,3 +95,35 @@ def test_off_screen_picture() -> None:
     env.close()
     assert image.shape == (64, 96, 3)
     assert image.std() > 10
+
+
+def test_pixels_are_where_the_goal_is_drawn() -> None:
+    env = gym.make("anyreward/FetchReach-v0", render_mode="rgb_array", width=480, height=360).unwrapped
+    assert isinstance(env, FetchReachEnv)
+    for goal in ((1.45, 0.85, 0.65), (1.25, 0.9, 0.5)):
+        env.reset(seed=0, options={"goal": goal})
+        image = np.asarray(env.render()).astype(int)
+        red = np.argwhere(image[..., 0] > image[..., 1:].max(-1) + 90)[:, ::-1]  # the sphere, as (x, y)
+        assert len(red) > 2
+        assert np.allclose(env.pixels(np.array([goal]))[0], red.mean(0), atol=1.0)
+    env.hide_goal()
+    image = np.asarray(env.render()).astype(int)
+    env.close()
+    assert not (image[..., 0] > image[..., 1:].max(-1) + 90).any()
+
+
+def test_a_picture_marks_the_goals_that_were_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"dim": 8, "hidden": 16, "batch_size": 16, "updates": 20, "evaluate_every": 1_000, "progress": False}
+    agent = ar.train("fetch-reach", **small)
+    drawn: list[Film] = []
+    monkeypatch.setattr(answers, "draw_film", lambda film, path, heading: drawn.append(film))
+    first, second = agent.sample.rows[:2].tolist()
+    for asked in (ar.goal(first) - ar.goal(second), ar.reward("gz")):
+        answers.show_played(agent, agent.ask(asked), tmp_path / "a.png", None)
+    marked, plain = drawn
+    assert marked.goals.shape == marked.forbidden.shape == (1, 2)
+    assert not np.allclose(marked.goals, marked.forbidden)
+    assert plain.goals.shape == plain.forbidden.shape == (0, 2)
+    assert marked.path.shape == (len(marked.images), 2)
+    for where in (marked.path, marked.goals, marked.forbidden):
+        assert ((where > 0) & (where < 320)).all()

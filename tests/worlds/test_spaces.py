@@ -14,7 +14,21 @@ from hypothesis import strategies as st
 
 from anyreward import UserError
 from anyreward.model.encoding import Encoder
-from anyreward.worlds.spaces import is_single, leaves, pack, space_from_json, space_to_json, take
+from anyreward.model.features import feature_map
+from anyreward.model.model import make_encoders
+from anyreward.worlds.spaces import (
+    Leaf,
+    is_single,
+    leaves,
+    pack,
+    same_kind,
+    space_from_json,
+    space_to_json,
+    stack,
+    take,
+    texts,
+    with_final,
+)
 from anyreward.worlds.world import discrete_actions, open_world
 
 shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)
@@ -139,10 +153,9 @@ def test_neither_element_nor_batch(space: gym.Space[Any], element: Any, message:
         is_single(space, element)
 
 
-@pytest.mark.parametrize("name", ["Text", "Graph", "Sequence"])
+@pytest.mark.parametrize("name", ["Graph", "Sequence"])
 def test_unsupported_spaces_are_named_with_their_place(name: str) -> None:
     bad: gym.Space[Any] = {
-        "Text": spaces.Text(4),
         "Graph": spaces.Graph(spaces.Discrete(2), None),
         "Sequence": spaces.Sequence(spaces.Discrete(2)),
     }[name]
@@ -154,6 +167,31 @@ def test_unsupported_spaces_are_named_with_their_place(name: str) -> None:
         list(leaves(inside))
     with pytest.raises(UserError, match=rf"^{name} .*{supported}"):
         space_to_json(inside)
+
+
+def test_text_beside_other_parts_has_no_columns() -> None:
+    space = spaces.Dict({"a mission": spaces.Text(9), "at": spaces.Tuple([spaces.Text(9), spaces.Discrete(3)])})
+    assert texts(space) == ["'a mission'", "part 0 of 'at'"]
+    assert list(leaves(space)) == [Leaf("one-hot", 1, 3)]
+    one = {"a mission": "go", "at": ("left", 2)}
+    assert is_single(space, one)
+    assert pack(space, take(space, one, None)).tolist() == [[2]]
+    batch = stack(space, [one, {"a mission": "stay there", "at": ("right", 0)}])
+    assert not is_single(space, batch)
+    assert pack(space, batch).tolist() == [[2], [0]]
+    after = with_final(space, batch, np.array([None, {"a mission": "a long one", "at": ("x", 1)}]), np.array([0, 1]))
+    assert pack(space, after).tolist() == [[2], [1]]
+    assert after["a mission"].tolist() == ["go", "a long one"]
+    again = space_from_json(json.loads(json.dumps(space_to_json(space))))
+    assert list(again.spaces) == list(space.spaces)
+    assert same_kind(again, space)
+    assert not same_kind(again, spaces.Dict({"a mission": spaces.Discrete(2), "at": space["at"]}))
+
+
+@pytest.mark.parametrize("space", [spaces.Text(4), spaces.Dict({"mission": spaces.Text(4)})])
+def test_text_alone_is_refused(space: gym.Space[Any]) -> None:
+    with pytest.raises(UserError, match=r"Text.*TransformObservation"):
+        make_encoders(feature_map("auto", space, 2), True, "plain", "plain")
 
 
 def test_an_unknown_space_in_json() -> None:

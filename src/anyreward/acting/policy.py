@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from anyreward.rewards.inference import Belief
 from anyreward.rewards.knowledge import Knowledge, Task
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.state_value import state_value
-from anyreward.rewards.terms import TASK_FORMAT, check_task_path, from_z, sample_arrays, sample_rows
+from anyreward.rewards.terms import NEVER_VISITED, TASK_FORMAT, check_task_path, from_z, sample_arrays, sample_rows
 from anyreward.storage.files import as_json, sha256, write_together
 from anyreward.worlds.spaces import is_single, take
 
@@ -78,6 +79,8 @@ class Policy:
     epsilon: float = 0.0
     temperature: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    warned: set[str] = field(default_factory=set)
+    """The warnings that were given, each once; variants of a policy share them."""
 
     def __repr__(self) -> str:
         how = f"temperature {self.temperature:g}" if self.temperature else f"epsilon {self.epsilon:g}"
@@ -167,9 +170,16 @@ class Policy:
         p = self._pi(preferences).numpy()
         return np.asarray(p[0] if single else p)
 
-    def act(self, observation: Any) -> Any:
-        """An action for one observation, or (n,) actions for a batch."""
-        single, preferences = self._preferences(observation)
+    def act(self, observation: Any, warn: bool = True) -> Any:
+        """An action for one observation, or (n,) actions for a batch.
+
+        With ``warn``, there is a warning, once, if observations are categories and training never visited this one:
+        then the action means nothing.
+        """
+        single, packed, _ = self._packed(observation)
+        if warn:
+            self._warn_if_unvisited(packed)
+        preferences = self.preferences(packed)
         if self.epsilon == 0 and self.temperature == 0 and not self.clueless:
             actions = preferences.argmax(1).numpy()
         else:
@@ -257,6 +267,23 @@ class Policy:
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, _ = self._packed(observations)
         return single, self.preferences(packed)
+
+    def _warn_if_unvisited(self, packed: Tensor) -> None:
+        """Warn of the first of packed observations (n, packed) that training never visited, once for a policy.
+
+        Not an error: a policy that is used may reach states that are new.
+        """
+        if "unvisited" in self.warned:
+            return
+        unvisited = self.knowledge.unvisited(packed)
+        if not unvisited.any():
+            return
+        self.warned.add("unvisited")
+        phi, row, which = self.model.phi, packed[unvisited][:1].numpy(), "an observation"
+        if phi.kind == "observation":
+            values = phi.readable(row[:, : phi.state_packed])[0]
+            which = ", ".join(f"{name} = {value:g}" for name, value in zip(phi.column_names, values, strict=False))
+        warnings.warn(f"The policy was asked to act in {which}, which {NEVER_VISITED}", stacklevel=3)
 
     def _packed(self, observations: Any) -> tuple[bool, Tensor, Any]:
         """Whether it is a single observation, the batch packed, and the batch."""

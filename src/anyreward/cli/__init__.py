@@ -13,6 +13,7 @@ import tyro
 from anyreward.cli.asking import Ask
 from anyreward.cli.comparing import Compare
 from anyreward.cli.evaluating import Evaluate
+from anyreward.cli.showing import Show
 from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor
 from anyreward.cli.training import Resume, Train
@@ -40,6 +41,7 @@ def _parse(arguments: Sequence[str]) -> Any:
         Annotated[Train, tyro.conf.subcommand(default=start)],
         Resume,
         Ask,
+        Show,
         Evaluate,
         Compare,
         Theory,

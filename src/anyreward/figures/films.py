@@ -11,17 +11,22 @@ import numpy as np
 from anyreward.figures.maze import ORANGE, VERMILION, finish, mark_goals, pyplot, wrapped
 from anyreward.worlds.spaces import Array
 
+MARK = 3
+"""Half the size of a goal in a GIF, in pixels of the environment's images."""
+
 
 @dataclass(frozen=True)
 class Film:
-    """The rendered images of a rollout, with the features of every state."""
+    """The rendered images of a rollout, with what is drawn into them, in pixels."""
 
     images: Sequence[Array]
     """(height, width, 3) each"""
-    positions: Array
-    """(steps + 1, k)"""
-    on_screen: bool = False
-    """Whether positions are pixels of the images, so that path and goals can be drawn into them."""
+    path: Array
+    """(steps + 1, 2) where the agent is; empty, (0, 2), if that is not known"""
+    goals: Array
+    """(n, 2) the goals"""
+    forbidden: Array
+    """(n, 2) the goals with a cost"""
     fps: float = 10.0
     """Images per second."""
 
@@ -45,8 +50,8 @@ def draw_square(
     return finish(figure, path)
 
 
-def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: str = "", most: int = 8) -> Path:
-    """Draw up to ``most`` images of a film, with the path so far, goals and costs if positions are on the screen."""
+def draw_film(film: Film, path: Path, heading: str = "", most: int = 8) -> Path:
+    """Draw up to ``most`` images of a film, with the path so far, goals and costs."""
     plt = pyplot()
     from matplotlib import patheffects
 
@@ -60,22 +65,23 @@ def draw_film(film: Film, goals: Array, forbidden: Array, path: Path, heading: s
     for axis, i in zip(axes.flat, shown, strict=False):
         axis.imshow(film.images[i])
         axis.set_title(f"step {i}", fontsize=10)
-        if film.on_screen:
-            rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
-            for part in unbroken(film.positions[: i + 1], wide):
-                axis.plot(*part.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
-            mark_goals(axis, goals, forbidden)
+        rim = [patheffects.withStroke(linewidth=3.5, foreground="black")]
+        for part in unbroken(film.path[: i + 1], wide):
+            axis.plot(*part.T, ".-", color="white", linewidth=1.8, zorder=4, label="path", path_effects=rim)
+        mark_goals(axis, film.goals, film.forbidden)
     return finish(figure, path, heading)
 
 
 def unbroken(way: Array, wide: int) -> list[Array]:
     """The parts of a path (steps, 2) between jumps of over a quarter of the screen's width: a tunnel, or a new life."""
+    if len(way) == 0:
+        return []
     jumps = np.flatnonzero(np.abs(np.diff(way, axis=0)).max(1) > wide / 4)
     return np.split(way, jumps + 1)
 
 
-def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
-    """Save a film as a GIF, with path, goals and costs if positions are on the screen."""
+def save_gif(film: Film, path: Path) -> Path:
+    """Save a film as a GIF, with path, goals and costs."""
     pyplot()  # Pillow is installed with it; raises an error that says so if it is missing
     from PIL import Image, ImageDraw
 
@@ -84,15 +90,14 @@ def save_gif(film: Film, goals: Array, forbidden: Array, path: Path) -> Path:
     for i, image in enumerate(film.images):
         high, wide = image.shape[:2]
         frame = Image.fromarray(image).resize((wide * scale, high * scale), Image.Resampling.NEAREST)
-        if film.on_screen:
-            pen = ImageDraw.Draw(frame)
-            for part in unbroken(film.positions[: i + 1], wide):
-                pen.line([(float(x) * scale, float(y) * scale) for x, y in part], fill="white", width=scale)
-            for x, y in np.asarray(goals)[:, :2] * scale:
-                pen.ellipse((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill="white", outline="black")
-            for x, y in np.asarray(forbidden)[:, :2] * scale:
-                pen.line((x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale), fill=VERMILION, width=scale)
-                pen.line((x - 3 * scale, y + 3 * scale, x + 3 * scale, y - 3 * scale), fill=VERMILION, width=scale)
+        pen, half = ImageDraw.Draw(frame), MARK * scale
+        for part in unbroken(film.path[: i + 1], wide):
+            pen.line([(float(x) * scale, float(y) * scale) for x, y in part], fill="white", width=scale)
+        for x, y in film.goals * scale:
+            pen.ellipse((x - half, y - half, x + half, y + half), fill="white", outline="black")
+        for x, y in film.forbidden * scale:
+            pen.line((x - half, y - half, x + half, y + half), fill=VERMILION, width=scale)
+            pen.line((x - half, y + half, x + half, y - half), fill=VERMILION, width=scale)
         frames.append(frame)
     path.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / film.fps), loop=0)

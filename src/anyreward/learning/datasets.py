@@ -21,12 +21,15 @@ from anyreward.worlds.world import discrete_actions
 Array = np.ndarray[Any, Any]
 
 KEYS = ("observations", "actions", "next_observations", "terminations", "n_states", "n_actions")
+NAMES_KEYS = ("feature_names", "feature_table")
 NPZ_KEYS = """\
   observations       (n, ...) numbers, or (n,) whole numbers for states 0, 1, 2, ...
   actions            (n,) whole numbers from 0
   next_observations  like observations
   terminations       (n,) optional, true where the episode ended in a terminal state (default: never)
   n_states, n_actions  optional, the numbers of states and actions (default: the largest seen, plus one)
+  feature_table      (n_states, k) optional, the coordinates of each state, in which goals and rewards are given
+  feature_names      (k,) optional, the names of the numbers of an observation, or of the coordinates
 Other keys (rewards, truncations, ...) are ignored."""
 
 
@@ -41,6 +44,10 @@ class Dataset:
     actions: Array
     next_observations: Any
     terminated: Array
+    feature_names: tuple[str, ...] | None = None
+    """The names of the features, as in `World`."""
+    feature_table: Array | None = None
+    """(n_states, k) the coordinates of each state, as in `World`."""
 
     def transitions(self, features: FeatureMap, next_features: bool = False) -> Transitions:
         """The packed transitions, with phi(s, a), and with ``next_features`` phi of the next state as well."""
@@ -94,7 +101,7 @@ def open_dataset(source: Dataset | str | Path) -> Dataset:
 def _read_npz(path: Path) -> Dataset:
     if not path.is_file():
         raise UserError(f"There is no dataset at {path}.")
-    data = read_arrays(path, KEYS)
+    data = read_arrays(path, KEYS + NAMES_KEYS)
     missing = [key for key in ("observations", "actions", "next_observations") if key not in data]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(data))}. Keys:\n{NPZ_KEYS}")
@@ -130,7 +137,7 @@ def _read_npz(path: Path) -> Dataset:
         if following.dtype.kind not in "iu":
             raise UserError(f"next_observations of {path} has type {following.dtype}; expected whole numbers.")
         largest = int(max(observations.max(), following.max()))
-        n_states = _scalar(data, "n_states", largest + 1)
+        n_states = _scalar(data, "n_states", len(data.get("feature_table", range(largest + 1))))
         if largest >= n_states or min(observations.min(), following.min()) < 0:
             raise UserError(f"observations of {path} must be states from 0 to n_states - 1 = {n_states - 1}.")
         space = gym.spaces.Discrete(n_states)
@@ -138,9 +145,31 @@ def _read_npz(path: Path) -> Dataset:
         observations = observations.reshape(n, -1).astype(np.float32)
         following = following.reshape(n, -1).astype(np.float32)
         space = gym.spaces.Box(-np.inf, np.inf, observations.shape[1:], np.float32)
-    return Dataset(
-        path.stem, space, gym.spaces.Discrete(n_actions), observations, actions, following, data["terminations"]
-    )
+    ends, (names, table) = data["terminations"], _named(data, space, path)
+    possible = gym.spaces.Discrete(n_actions)
+    return Dataset(path.stem, space, possible, observations, actions, following, ends, names, table)
+
+
+def _named(data: dict[str, Array], space: Space, path: Path) -> tuple[tuple[str, ...] | None, Array | None]:
+    """The names of the features and the coordinates of the states, if the file holds them."""
+    table, names = data.get("feature_table"), data.get("feature_names")
+    states = int(space.n) if isinstance(space, gym.spaces.Discrete) else None
+    if table is not None:
+        if states is None:
+            raise UserError(f"feature_table of {path} needs observations that are states, (n,) whole numbers.")
+        if table.ndim != 2 or len(table) != states or table.dtype.kind not in "biuf" or not np.isfinite(table).all():
+            raise UserError(
+                f"feature_table of {path} has shape {table.shape} and type {table.dtype}; expected finite numbers "
+                f"({states}, k), a row for each of the {states} states."
+            )
+    if names is None:
+        return None, table
+    width = table.shape[1] if table is not None else 1 if states else int(np.prod(space.shape or ()))
+    if names.dtype.kind != "U" or names.shape != (width,) or len(set(names.tolist())) != width:
+        raise UserError(
+            f"feature_names of {path} has shape {names.shape} and type {names.dtype}; expected {width} different texts."
+        )
+    return tuple(names.tolist()), table
 
 
 def _scalar(data: dict[str, Array], key: str, default: int) -> int:

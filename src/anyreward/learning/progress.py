@@ -47,8 +47,8 @@ class TrainingProgress:
         return self
 
     def say(self, text: str) -> None:
-        """Print a line above the display."""
-        if self._enabled:
+        """Print a line above the display; nothing for an empty text."""
+        if self._enabled and text:
             self._console.print(text, highlight=False, soft_wrap=True)
 
     def remark(self, note: str) -> None:

@@ -153,21 +153,35 @@ class FeatureMap:
         if self.table is not None and given.shape[1] == len(names):
             rows = self._looked_up(given, what)
         elif given.shape[1] != width:
-            expected = f"{len(names)} numbers ({', '.join(names)})"
+            expected = f"{len(names)} number{'s' * (len(names) != 1)} ({', '.join(names)})"
             if self.table is not None:
                 beside = names[self.table.shape[1] :]
                 expected += f" or {width} ({', '.join(('the number of the state', *beside))})"
-            raise UserError(f"{what} has {given.shape[1]} numbers; this agent's features have {expected}.")
+            raise UserError(
+                f"{what} has {given.shape[1]} numbers; this agent's features have {expected}.{self._by_number}"
+            )
         start = 0
         for leaf in parts:
             column = rows[:, start : start + leaf.packed]
             top = leaf.categories - 1 if leaf.kind == "one-hot" else 1
             wrong = ((column < 0) | (column > top) | (column != np.round(column))).any(1)
             if leaf.kind != "number" and wrong.any():
-                bad = column[wrong][0].tolist()
-                raise UserError(f"{what}: {bad} is out of range; accepted: whole numbers from 0 to {top}.")
+                which = "the number of the state" if self.table is not None and start == 0 else names[start - width]
+                bad = f"{which} is {', '.join(f'{x:g}' for x in column[wrong][0])}, which is out of range"
+                raise UserError(f"{what}: {bad}; accepted: whole numbers from 0 to {top}.{self._by_number}")
             start += leaf.packed
         return finite_rows(rows, what)
+
+    @property
+    def _by_number(self) -> str:
+        """How to give states by coordinates, if they are known by their number only; else empty."""
+        if self.table is not None or not isinstance(self.state_space, gym.spaces.Discrete):
+            return ""
+        return (
+            " This agent knows its states by their number only. To give goals by coordinates, train with a "
+            "feature_table, (number of states, k): a key of the .npz file, or an attribute of the environment "
+            "(docs/datasets.md)."
+        )
 
     def _looked_up(self, given: Array, what: Any) -> Array:
         """Packed features of coordinates (n, k) in the table."""

@@ -17,7 +17,7 @@ from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import LandmarkForward, TableBackward
 from anyreward.model.latent import preprocess_z
 from anyreward.model.networks import Forward
-from anyreward.worlds.spaces import channels_last
+from anyreward.worlds.spaces import channels_last, leaves, seen_space
 
 Array = np.ndarray[Any, Any]
 
@@ -164,6 +164,12 @@ def make_encoders(phi: FeatureMap, normalise: bool, encoding: str, feature_encod
             f"Observations are colour images of shape {space.shape}; supported: stacks of grey frames, "
             "(frames, height, width). Wrap the environment: gymnasium.wrappers.GrayscaleObservation, "
             "ResizeObservation, FrameStackObservation."
+        )
+    observed = seen_space(phi.observation_space)
+    if not any(leaf.packed for leaf in leaves(observed)):
+        raise UserError(
+            f"Observations {observed} hold no numbers and no categories: text is left out. Wrap the environment with "
+            "gymnasium.wrappers.TransformObservation to turn the text into numbers."
         )
     observe, features = Encoder(space, normalise, encoding), Encoder(phi.space, normalise, feature_encoding)
     if features.image:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.rewards.coverage import pays_elsewhere
 from anyreward.rewards.knowledge import ROUNDING, Knowledge
 from anyreward.rewards.regression import RewardStatistics, no_statistics, regression_z
 from anyreward.rewards.reward import Reward
@@ -85,15 +86,20 @@ def infer(reward: Reward, knowledge: Knowledge, quiet: bool = False) -> Inferred
     )
 
 
-def warn_if_constant(found: Inferred, may_end: bool) -> None:
+def warn_if_constant(found: Inferred, reward: Reward, knowledge: Knowledge) -> None:
     """Warn if all policies are equally good: a zero reward, or a constant one if episodes do not terminate."""
     text = ""
     if not found.z.any() and not found.waiting:
         text = "zero in all samples" if found.samples else "zero everywhere in the training data"
-    elif found.values is not None and not may_end and np.ptp(found.values) <= 1e-12 * np.abs(found.values).max():
+    elif (
+        found.values is not None
+        and not knowledge.may_end
+        and np.ptp(found.values) <= 1e-12 * np.abs(found.values).max()
+    ):
         text = f"{found.values[0]:g} everywhere, and no episode was seen to terminate"
     if text:
-        warnings.warn(f"This reward is {text}: every policy is equally good.", stacklevel=3)
+        elsewhere = "" if found.z.any() or found.samples else pays_elsewhere(reward, knowledge)
+        warnings.warn(f"This reward is {text}: every policy is equally good. {elsewhere}".rstrip(), stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,34 @@ class Knowledge:
         return rows is None or bool(rows.terminated.any())
 
     @cached_property
+    def _visited(self) -> frozenset[bytes] | None:
+        """The observations of the training data, if they are categories and all of them are kept; else None."""
+        encoder, phi = self.model.observation_encoder, self.model.phi
+        if not encoder.categorical or encoder.image:
+            return None
+        if self.model.landmarks is not None:
+            rows = self._without_end(self.model.landmarks.P.states.rows)
+        elif self.kept is not None and phi.kind == "observation":
+            rows = torch.cat([self._without_end(self.kept.states), self.sample.rows[:, : phi.state_packed]])
+        else:
+            return None
+        return frozenset(row.tobytes() for row in rows.numpy())
+
+    def _without_end(self, observations: Tensor) -> Tensor:
+        """Packed observations without the flag ``ended``."""
+        return observations[:, :-1] if self.model.phi.ends else observations
+
+    def unvisited(self, observations: Tensor) -> Tensor:
+        """(n,) whether packed observations (n, packed) were never visited in training; False if that is not known.
+
+        A terminal state counts as visited.
+        """
+        visited = self._visited
+        if visited is None:
+            return torch.zeros(len(observations), dtype=torch.bool)
+        return torch.tensor([row.tobytes() not in visited for row in self._without_end(observations).numpy()])
+
+    @cached_property
     def one(self) -> Tensor:
         """(d,) the z of a reward of one on every step, and of zero in terminal states."""
         sample = self.sample

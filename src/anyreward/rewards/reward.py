@@ -58,11 +58,6 @@ class Term(ABC):
         """Raise if the term belongs to another agent."""
         return None
 
-    @property
-    def goal(self) -> tuple[float, ...] | None:
-        """The features of a goal, for drawing; None for other terms."""
-        return None
-
     def goal_rows(self, knowledge: Knowledge) -> Tensor | None:
         """(m, packed) the packed features of a goal; None for other terms."""
         return None
@@ -111,10 +106,6 @@ class Reward:
             else:
                 masses.append((weight, atoms))
         return Reward(tuple(functions)), masses
-
-    def goals(self, sign: int) -> list[tuple[float, ...]]:
-        """The features of the goals whose weight has this sign, for drawing."""
-        return [term.goal for weight, term in self.terms if term.goal is not None and weight * sign > 0]
 
     def __add__(self, other: Reward) -> Reward:
         return Reward(self.terms + other.terms) if isinstance(other, Reward) else NotImplemented

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.model.features import finite_rows
+from anyreward.rewards.coverage import REMEDY, beyond, shortened
 from anyreward.rewards.expression import Expression, parse
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.regression import (
@@ -47,6 +48,10 @@ NO_ACTIONS = (
 NO_ENDS = (
     "This agent knows no terminal states, because its world never terminates an episode, or because of its settings "
     "(images, an encoding other than 'plain', first_step=1). Give a reward of the states instead."
+)
+NEVER_VISITED = (
+    "was never visited in training, so this agent knows nothing about it. In a maze, check that it is not a wall. "
+    "Otherwise explore more, or add data that visits it."
 )
 TASK_FORMAT = 1
 """Version of the file that holds a z."""
@@ -82,12 +87,10 @@ class Goal(Term):
         rows, sample = self.goal_rows(knowledge), knowledge.sample
         if knowledge.categorical:
             if not sample.frequency(rows).any():
-                raise UserError(
-                    f"{self} was never visited in training, so this agent knows nothing about it. In a maze, check "
-                    "that it is not a wall. Otherwise explore more, or add data that visits it."
-                )
-        elif not quiet and _outside(rows, sample.rows).any():
-            warnings.warn(f"{self} lies outside the training data: do not rely on this policy.", stacklevel=4)
+                raise UserError(f"{self} {NEVER_VISITED}")
+        elif not quiet and (apart := beyond(rows, knowledge)):
+            text = f"{self} lies outside the training data: {shortened(apart)}. Do not rely on this policy; {REMEDY}."
+            warnings.warn(text, stacklevel=4)
         return Part(knowledge.goal_z(rows[None])[0])
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
@@ -103,11 +106,6 @@ class Goal(Term):
     def atoms(self, knowledge: Knowledge) -> Tensor | None:
         """The goal itself, if it is a point among continuous features."""
         return self.goal_rows(knowledge) if knowledge.model.goals_are_points else None
-
-    @property
-    def goal(self) -> tuple[float, ...] | None:
-        """Its features, if it was given by them."""
-        return self.at or None
 
     def __str__(self) -> str:
         return f"goal({', '.join(f'{x:g}' for x in self.at)})" if self.at else "goal(state)"
@@ -405,12 +403,11 @@ def _outside(rows: Tensor, known: Tensor) -> Tensor:
 
 def _warn_if_unvisited(rows: Tensor, knowledge: Knowledge, what: str) -> None:
     sample = knowledge.sample
-    beyond = int((sample.frequency(rows) == 0).sum() if knowledge.categorical else _outside(rows, sample.rows).sum())
-    if beyond > FEW * len(rows):
-        warnings.warn(
-            f"Of {what}, {beyond:,} of {len(rows):,} rows lie outside the training data, where B is not reliable.",
-            stacklevel=5,
-        )
+    outside = int((sample.frequency(rows) == 0).sum() if knowledge.categorical else _outside(rows, sample.rows).sum())
+    if outside > FEW * len(rows):
+        apart = [] if knowledge.categorical else beyond(rows, knowledge)
+        text = f"Of {what}, {outside:,} of {len(rows):,} rows lie outside the training data, where B is not reliable"
+        warnings.warn(f"{text}: {shortened(apart)}." if apart else f"{text}.", stacklevel=5)
 
 
 @runtime_checkable

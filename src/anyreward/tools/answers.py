@@ -78,7 +78,7 @@ def _panel(maze: Maze, env: MazeEnv, answer: Answer, title: str) -> MazePanel:
     return MazePanel(
         title=title,
         value=policy.value(maze.free),
-        actions=policy.act(maze.free),
+        actions=policy.probabilities(maze.free).argmax(1),  # act would warn of cells that were never visited
         path=maze.coordinates[np.asarray(episode.observations)],
         goals=goals,
         forbidden=forbidden,
@@ -88,9 +88,17 @@ def _panel(maze: Maze, env: MazeEnv, answer: Answer, title: str) -> MazePanel:
 
 def _cells(policy: Policy, maze: Maze, sign: int) -> list[tuple[int, int]]:
     """The (x, y) of the goals of a policy's reward whose weight has this sign."""
-    rows = [term.goal_rows(policy.knowledge) for weight, term in policy.reward.terms if weight * sign > 0]
-    cells = [int(goal[0, 0]) for goal in rows if goal is not None]
+    cells = _goals(policy, sign)[:, 0].astype(int)
     return [(int(x), int(y)) for x, y in maze.coordinates[cells]]
+
+
+def _goals(policy: Policy, sign: int) -> Array:
+    """(n, k) the packed features of the goals of a policy's reward whose weight has this sign."""
+    rows = [term.goal_rows(policy.knowledge) for weight, term in policy.reward.terms if weight * sign > 0]
+    phi = policy.model.phi
+    return np.array([goal[0, : phi.state_packed].numpy() for goal in rows if goal is not None]).reshape(
+        -1, phi.state_packed
+    )
 
 
 def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path | None, seed: int = 0) -> None:
@@ -103,7 +111,6 @@ def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path |
         raise UserError("This agent's world cannot be reopened, so its policies cannot be drawn.")
     recipe = agent.world_recipe
     reward = policy.reward
-    goals, forbidden = (np.array(reward.goals(sign) or np.zeros((0, 2))) for sign in (1, -1))
     if recipe["id"] == "anyreward/ContinuousMaze-v0" and figure is not None:
         env = gym.make(recipe["id"], **recipe["kwargs"])
         assert isinstance(env.unwrapped, ContinuousMazeEnv)
@@ -113,19 +120,19 @@ def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path |
         ]
         x, y = np.meshgrid(*[np.linspace(0, 1, GRID, dtype=np.float32)] * 2)
         values, walls = policy.value(np.stack([x.ravel(), y.ravel()], 1)).reshape(GRID, GRID), env.unwrapped.plane.walls
-        print("Picture:", draw_square(str(reward), values, walls, paths, goals, forbidden, figure))
+        print("Picture:", draw_square(str(reward), values, walls, paths, _goals(policy, 1), _goals(policy, -1), figure))
         env.close()
         figure = None
     if figure is None and video is None:
         return
     try:
-        film = _record(agent, policy, goals, seed, recipe)
+        film = _record(policy, seed, recipe)
     except (TypeError, ImportError, gym.error.Error) as error:
         raise UserError(f"{agent.world_name} cannot be rendered: {error}") from error
     if figure is not None:
-        print("Picture:", draw_film(film, goals, forbidden, figure, str(reward)))
+        print("Picture:", draw_film(film, figure, str(reward)))
     if video is not None:
-        print("Film:", save_gif(film, goals, forbidden, video))
+        print("Film:", save_gif(film, video))
 
 
 def features_along(phi: FeatureMap, episode: Episode) -> Array:
@@ -135,13 +142,15 @@ def features_along(phi: FeatureMap, episode: Episode) -> Array:
     return rows[:, : phi.state_packed]
 
 
-def _record(agent: Agent, policy: Policy, goals: Array, seed: int, recipe: dict[str, Any]) -> Film:
-    """Render one episode; in a world with goals, the first one of ``goals`` is set."""
+def _record(policy: Policy, seed: int, recipe: dict[str, Any]) -> Film:
+    """Render one episode; in a world with goals, the first goal of the policy's reward is set."""
     env = gym.make(recipe["id"], render_mode="rgb_array", **recipe["kwargs"])
     parts = env.observation_space.spaces if isinstance(env.observation_space, gym.spaces.Dict) else {}
-    options = None
+    options, phi, goals = None, policy.model.phi, _goals(policy, 1)
     if "desired_goal" in parts and len(goals):
-        options = {"goal": goals[0][: gym.spaces.flatdim(parts["desired_goal"])]}  # without the action
+        options = {"goal": goals[0][: gym.spaces.flatdim(parts["desired_goal"])]}
+    elif hasattr(env.unwrapped, "hide_goal"):
+        env.unwrapped.hide_goal()
     images: list[Array] = []
     episode = rollout(
         policy,
@@ -151,6 +160,10 @@ def _record(agent: Agent, policy: Policy, goals: Array, seed: int, recipe: dict[
         options=options,
         on_step=lambda: images.append(np.asarray(env.render())),
     )[0]
-    on_screen, fps = bool(getattr(env.unwrapped, "on_screen", False)), float(env.metadata.get("render_fps") or 10)
+    pixels = getattr(env.unwrapped, "pixels", None) if phi.kind != "function" else None
+    way, good, bad = (
+        np.asarray(pixels(rows)) if pixels and len(rows) else np.zeros((0, 2))
+        for rows in (features_along(phi, episode), goals, _goals(policy, -1))
+    )
     env.close()
-    return Film(images, features_along(agent.model.phi, episode), on_screen, fps)
+    return Film(images, way, good, bad, float(env.metadata.get("render_fps") or 10))

@@ -17,6 +17,7 @@ from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.learning.tables import plan
 from anyreward.model.model import Model
+from anyreward.worlds.spaces import seen_space, texts
 from anyreward.worlds.world import World
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
@@ -69,6 +70,17 @@ def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Tra
         return rows, None
     order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
     return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
+
+
+def left_out(model: Model) -> str:
+    """A text that names the parts of the observation that F and B do not see; empty if there are none."""
+    names = texts(seen_space(model.phi.observation_space))
+    if not names:
+        return ""
+    return (
+        f"Left out of the observation, because it is text: {', '.join(names)}. Text that never changes says nothing "
+        "about the state. If it changes and matters, turn it into numbers (gymnasium.wrappers.TransformObservation)."
+    )
 
 
 def cost(model: Model, s: Settings, run: RunSettings) -> str:

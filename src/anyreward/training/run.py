@@ -29,7 +29,7 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.rewards.kept import kept_points, kept_transitions
 from anyreward.rewards.knowledge import Episodes, Knowledge, feature_sample
 from anyreward.storage.metrics import MetricsLog
-from anyreward.training.prepare import available_run, cost, empty_replay, most_held_out, split_off
+from anyreward.training.prepare import available_run, cost, empty_replay, left_out, most_held_out, split_off
 from anyreward.training.watch import Watch, watch
 from anyreward.worlds.stepping import opened
 from anyreward.worlds.world import World
@@ -84,7 +84,8 @@ class Run:
                 load_checkpoint(self.out, self.learning, self.agent.fingerprint)
             self._open_data()
             self.bar = stack.enter_context(TrainingProgress(self.s.updates, self.progress, self.learning.done))
-            self.bar.say(cost(self.model, self.s, self.run))
+            for text in (left_out(self.model), cost(self.model, self.s, self.run)):
+                self.bar.say(text)
             if isinstance(self.learning.method, Landmarks):
                 self.learning.method.on_progress = self.bar.remark
             stopped = stack.enter_context(stop_between_cycles())
@@ -98,6 +99,7 @@ class Run:
                 hold_out(self.learning, self.collector)  # what a run that was stopped early lacks
             finally:  # save the agent even if the environment fails
                 agent = self._finish()
+            self.bar.say(agent.coverage().note)
             return agent
 
     def _open_data(self) -> None:

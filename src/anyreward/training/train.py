@@ -168,8 +168,8 @@ def untrained(
         source.observation_space,
         int(space.n),
         bool(s.features_include_action),
-        world.feature_names if world else None,
-        world.feature_table if world else None,
+        source.feature_names,
+        source.feature_table,
         int(space.start),
     )
     phi = with_ends_and_actions(phi, s, source)

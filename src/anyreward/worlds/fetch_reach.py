@@ -89,6 +89,24 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         observation, reward, terminated, truncated, info = self.arm.step(push)
         return observation, float(reward), bool(terminated), bool(truncated), info
 
+    def hide_goal(self) -> None:
+        """Leave the goal out of rendered images, for rewards that have nothing to do with it."""
+        self.arm.model.site("target0").rgba[3] = 0.0
+
+    def pixels(self, features: Array) -> Array:
+        """(n, 2) where positions of the gripper (n, 3 or more columns) are in the rendered images."""
+        import mujoco
+
+        viewer = self.arm.mujoco_renderer.viewer
+        camera, (height, width) = mujoco.mjv_averageCamera(*viewer.scn.camera), (self.arm.height, self.arm.width)
+        forward, up = np.asarray(camera.forward), np.asarray(camera.up)
+        apart = np.asarray(features, dtype=np.float64)[:, :3] - camera.pos
+        # one unit of x or y is half the height of the image
+        scale = 2 * camera.frustum_near / (camera.frustum_top - camera.frustum_bottom) / (apart @ forward)
+        x, y = scale * (apart @ np.cross(forward, up)), scale * (apart @ up)
+        # pixel 0 reaches from -0.5 to 0.5
+        return np.stack([(width + x * height - 1) / 2, (height - y * height - 1) / 2], axis=1)
+
     def render(self) -> Any:
         """An RGB image of the arm and the goal."""
         try:

@@ -38,8 +38,6 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012 (Gymnasium's own convention)
     own_process = True
     frames_per_step = REPEATS
-    on_screen = True
-    """Whether achieved_goal is in pixels of the image that `render` returns."""
     feature_names = ("x", "y")
     """The names of the numbers of achieved_goal."""
     settings = {  # noqa: RUF012 (constant)
@@ -122,6 +120,10 @@ class MsPacmanEnv(gym.Env[Any, np.int64]):
             if not lost:  # after losing a life, she is back at the start position
                 self._place = self.position
         return self._observation(), score, bool(lost), False, {}
+
+    def pixels(self, features: Array) -> Array:
+        """(n, 2) where features (n, k) are in the rendered images: achieved_goal is in pixels."""
+        return features[:, :2]
 
     def render(self) -> Array | None:
         """The screen in colour, (210, 160, 3)."""

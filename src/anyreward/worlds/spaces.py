@@ -2,7 +2,8 @@
 
 A *packed* element is its shortest row of numbers: one number for a Discrete value, all entries of a Box. The replay
 buffer stores packed rows; `anyreward.model.encoding` turns them into inputs of the networks, which agree with
-`gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries. Images stay bytes.
+`gymnasium.spaces.flatten` (one-hot for Discrete) up to the normalisation of Box entries. Images stay bytes. Text that
+is a part of a Tuple or Dict is left out: it has no packed columns.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Array = np.ndarray[Any, Any]
 Space = gym.Space[Any]
 
 SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of these"
+MOST_LETTERS = 4_096
+"""Largest length of a text in the space of a loaded agent, if the saved space had none."""
 
 
 SMALLEST_IMAGE = 36
@@ -38,8 +41,37 @@ class Leaf(NamedTuple):
     """one-hot: the number of categories; such a leaf has one packed column."""
 
 
+def is_text(space: Space) -> bool:
+    """Whether the elements of a space are strings: Text, or a space of another package, as MiniGrid's missions."""
+    return space.dtype is not None and space.dtype.kind == "U"
+
+
+def _places(space: Space) -> list[tuple[Any, str, Space]]:
+    """The parts of a Tuple or Dict: key or index, what to call it, and its space; empty for any other space."""
+    match space:
+        case spaces.Tuple():
+            return [(index, f"part {index}", part) for index, part in enumerate(space.spaces)]
+        case spaces.Dict():
+            return [(key, repr(key), part) for key, part in space.spaces.items()]
+    return []
+
+
+def parts_of(space: Space) -> list[tuple[Any, str, Space]]:
+    """The parts of a Tuple or Dict that are not text: key or index, what to call it, and its space."""
+    return [place for place in _places(space) if not is_text(place[2])]
+
+
+def texts(space: Space) -> list[str]:
+    """The names of the parts of a space that are text, such as "'mission'"."""
+    inner = [f"{text} of {name}" for _, name, part in parts_of(space) for text in texts(part)]
+    return [name for _, name, part in _places(space) if is_text(part)] + inner
+
+
 def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
-    """The leaves of a space in the order of `gymnasium.spaces.flatten`; raises for an unsupported space."""
+    """The leaves of a space in the order of `gymnasium.spaces.flatten`; raises for an unsupported space.
+
+    Text beside other parts is left out.
+    """
     match space:
         case spaces.Discrete():
             yield Leaf("one-hot", 1, int(space.n))
@@ -50,17 +82,32 @@ def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
             yield Leaf("binary", int(np.prod(space.shape)))
         case spaces.Box():
             yield Leaf("number", int(np.prod(space.shape)))
-        case spaces.Tuple():
-            for index, part in enumerate(space.spaces):
-                yield from leaves(part, f"part {index} of {where}")
-        case spaces.Dict():
-            for key, part in space.spaces.items():
-                yield from leaves(part, f"{key!r} of {where}")
+        case spaces.Tuple() | spaces.Dict():
+            for _, name, part in parts_of(space):
+                yield from leaves(part, f"{name} of {where}")
         case _:
             raise UserError(
                 f"{type(space).__name__} ({where}) is not supported. Supported: {SUPPORTED}. "
                 "Wrap the environment with gymnasium.wrappers.TransformObservation to turn it into one of these."
             )
+
+
+def bounds_of(space: Space) -> Array:
+    """(packed, 2) the smallest and the largest value of each packed column; infinite where there is none.
+
+    The range of an integer type, such as 0 to 255 for bytes, is not a bound: it says how numbers are stored.
+    """
+    match space:
+        case spaces.Tuple() | spaces.Dict():
+            return np.concatenate([np.zeros((0, 2)), *(bounds_of(part) for _, _, part in parts_of(space))])
+        case spaces.Box():
+            ends = np.stack([space.low.ravel(), space.high.ravel()], axis=1).astype(np.float64)
+            if space.dtype is not None and space.dtype.kind in "iu":
+                whole = np.iinfo(space.dtype)
+                ends[(ends == (whole.min, whole.max)).all(1)] = (-np.inf, np.inf)
+            return ends
+    each = [(0, leaf.categories - 1 if leaf.categories else 1) for leaf in leaves(space) for _ in range(leaf.packed)]
+    return np.array(each, dtype=np.float64)
 
 
 def image_shape(space: Space) -> tuple[int, int, int] | None:
@@ -102,11 +149,8 @@ def pack(space: Space, batch: Any) -> Array:
 
 def _pack(space: Space, batch: Any) -> Iterator[Array]:
     match space:
-        case spaces.Tuple():
-            for part, values in zip(space.spaces, batch, strict=True):
-                yield from _pack(part, values)
-        case spaces.Dict():
-            for key, part in space.spaces.items():
+        case spaces.Tuple() | spaces.Dict():
+            for key, _, part in parts_of(space):
                 yield from _pack(part, batch[key])
         case _:
             values = np.asarray(batch)
@@ -127,14 +171,15 @@ def is_single(space: Space, element: Any) -> bool:
         case spaces.Tuple():
             if not isinstance(element, tuple | list) or len(element) != len(space.spaces):
                 raise UserError(f"Expected a tuple of {len(space.spaces)} parts, got {type(element).__name__}.")
-            return is_single(space.spaces[0], element[0])
+            index, _, part = parts_of(space)[0]
+            return is_single(part, element[index])
         case spaces.Dict():
-            key = next(iter(space.spaces))
+            key, _, part = parts_of(space)[0]
             if not hasattr(element, "keys") or key not in element:
                 raise UserError(
                     f"Expected a dictionary with the keys {list(space.spaces)}, got {type(element).__name__}."
                 )
-            return is_single(space.spaces[key], element[key])
+            return is_single(part, element[key])
     expected, given = space.shape or (), np.shape(element)
     if given == expected:
         return True
@@ -180,7 +225,7 @@ def with_final(space: Space, observations: Any, final: Any, done: Array) -> Any:
             return tuple(with_final(part, observations[i], part_of(i), done) for i, part in enumerate(space.spaces))
         case spaces.Dict():
             return {key: with_final(part, observations[key], part_of(key), done) for key, part in space.spaces.items()}
-    following = np.array(observations)
+    following = np.array(observations, dtype=object if is_text(space) else None)  # strings have different lengths
     for i in np.flatnonzero(done):
         following[i] = final[i]
     return following
@@ -206,6 +251,8 @@ def space_to_json(space: Space) -> dict[str, Any]:
             return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
         case spaces.Dict():
             return {"type": "Dict", "spaces": [[key, space_to_json(part)] for key, part in space.spaces.items()]}
+    if is_text(space):
+        return {"type": "Text", "max_length": int(getattr(space, "max_length", MOST_LETTERS))}
     raise UserError(f"{type(space).__name__} is not supported. Supported: {SUPPORTED}.")
 
 
@@ -221,7 +268,7 @@ def _or_widest(bound: Any, widest: float) -> Any:
 
 
 def same_kind(a: Space, b: Space) -> bool:
-    """Whether two spaces have the same elements; a Box without bounds matches any bounds."""
+    """Whether two spaces have the same elements; a Box without bounds matches any bounds, and text any text."""
     match a, b:
         case spaces.Box(), spaces.Box():
             unbounded = any(not np.isfinite(np.stack([box.low, box.high])).any() for box in (a, b))
@@ -230,7 +277,7 @@ def same_kind(a: Space, b: Space) -> bool:
             return len(a.spaces) == len(b.spaces) and all(map(same_kind, a.spaces, b.spaces))
         case spaces.Dict(), spaces.Dict():
             return list(a.spaces) == list(b.spaces) and all(same_kind(a[key], b[key]) for key in a.spaces)
-    return a == b
+    return a == b or (is_text(a) and is_text(b))
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
@@ -256,4 +303,6 @@ def space_from_json(data: dict[str, Any]) -> Space:
             return spaces.Tuple([space_from_json(part) for part in data["spaces"]])
         case "Dict":
             return spaces.Dict([(key, space_from_json(part)) for key, part in data["spaces"]])
+        case "Text":
+            return spaces.Text(data["max_length"])
     raise UserError(f"Unknown space type {data['type']!r} in a saved agent; was it written by a newer anyreward?")

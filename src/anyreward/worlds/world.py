@@ -111,7 +111,8 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
     except (gym.error.Error, ImportError) as error:
         raise UserError(
             f"{name or identity!r} is neither the name of a world ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
-            f"an environment that Gymnasium can make: {error}"
+            f"an environment that Gymnasium can make: {error} To use an environment of another package, import the "
+            f"package first, or name it too: 'package:{identity.split(':')[-1]}'."
         ) from error
     world = World(
         name=name or identity,
