@@ -129,20 +129,21 @@ def verdict_of(
     else:
         level = 0 if predicted >= GOOD else 1 if predicted >= DOUBTFUL else 2
         reasons = [f"expected to earn {predicted:.2f} of what is possible"]
+    noisy = 0 if drawn else 1
     share = 1.0 if represented is None else represented
     lowered = [
         (1, thin is not None and thin > MOST_THIN, "most of the reward lies where training data is thin"),
         (
-            1,
-            not drawn and found.samples > 0 and found.seen < MOST_SEEN * found.of,
+            noisy,
+            found.samples > 0 and found.seen < MOST_SEEN * found.of,
             f"samples determine only {found.seen} of {found.of} directions of B",
         ),
         (
-            1,
-            not drawn and found.relative_error > DOUBTFUL_ERROR,
+            noisy,
+            found.relative_error > DOUBTFUL_ERROR,
             f"the standard error of z is {found.relative_error:.0%} of z",
         ),
-        (2, not drawn and found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
+        (2 * noisy, found.relative_error > LARGEST_ERROR, "this error is larger than z itself"),
         (
             1 if share >= HARDLY_REPRESENTED else 2,
             (has_values or predicted is None) and share < (LEAST_REPRESENTED if has_values else HARDLY_REPRESENTED),
