@@ -26,12 +26,13 @@ from anyreward.worlds.world import discrete_actions
 
 RESULTS = Path(__file__).parent / "results" / "own_rewards"
 BUDGET = 10_000
+SEEDS = range(3)
 
 
 class Own:
-    """An environment with its own reward as a formula, and what is known of its best return."""
+    """An environment with its own reward as a formula, if there is one, and what is known of its best return."""
 
-    def __init__(self, formula: ar.Reward, best: float | None, episodes: int = 100, **changes: Any) -> None:
+    def __init__(self, formula: ar.Reward | None, best: float | None, episodes: int = 100, **changes: Any) -> None:
         self.formula, self.best, self.episodes, self.changes = formula, best, episodes, changes
 
 
@@ -64,9 +65,8 @@ def optimum(env: gym.Env[Any, Any]) -> float | None:
     return float(np.asarray(start) @ V)
 
 
-def measure(name: str, seed: int) -> dict[str, Any]:
+def measure(name: str, seed: int, own: Own) -> dict[str, Any]:
     """Train one agent, ask for the environment's own reward in every way, and play."""
-    own = WORLDS[name]
     env = gym.make(name)
     row: dict[str, Any] = {"world": name, "seed": seed, "best": own.best if own.best is not None else optimum(env)}
     random = RandomPolicy(int(discrete_actions(env.action_space).n), seed=seed)
@@ -76,10 +76,10 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     row["training seconds"] = time.perf_counter() - begun
     row["tables"] = agent.model.landmarks is not None
     rewards = {"samples": agent.sample_rewards(name, budget=BUDGET, seed=seed, progress=False)}
-    if name not in ("Blackjack-v1", "LunarLander-v3", "CliffWalking-v1"):
+    if own.formula is not None and name not in ("Blackjack-v1", "LunarLander-v3", "CliffWalking-v1"):
         rewards["formula"] = own.formula
     for way, reward in rewards.items():
-        ways = {way: 0} | ({} if row["tables"] else {f"{way}, refined": 1})
+        ways = {way: 0} | ({f"{way}, refined": 1} if agent.knowledge.points is not None else {})
         for how, refine in ways.items():
             policy = agent.ask(reward, refine=refine)
             played = ar.evaluate(policy, name, episodes=own.episodes, seed=1_000)
@@ -89,33 +89,39 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     return row
 
 
-def table() -> None:
+def table(worlds: dict[str, Own], results: Path) -> None:
     """Print the results."""
     ways = ("samples", "formula", "samples, refined", "formula, refined")
     print("| world | random | best | seconds | " + " | ".join(ways) + " | trust (samples) |")
     print("| --- " * (5 + len(ways)) + "|")
-    for name in WORLDS:
-        files = sorted(RESULTS.glob(f"{name}-seed*.json"))
+    for name in worlds:
+        files = [path for seed in SEEDS if (path := file_of(results, name, seed)).exists()]
         rows = [json.loads(path.read_text()) for path in files]
         if not rows:
             continue
         cells = [", ".join(f"{row[way]['return']:.4g}" for row in rows) if way in rows[0] else "" for way in ways]
         trust = "; ".join(row["samples"]["trust"] for row in rows)
         first = rows[0]
+        best = "" if first["best"] is None else f"{first['best']:.4g}"
         seconds = np.mean([row["training seconds"] for row in rows])
-        print(
-            f"| {name} | {first['random']:.4g} | {first['best']:.4g} | {seconds:.0f} | "
-            + " | ".join(cells)
-            + f" | {trust} |"
-        )
+        print(f"| {name} | {first['random']:.4g} | {best} | {seconds:.0f} | " + " | ".join(cells) + f" | {trust} |")
+
+
+def file_of(results: Path, name: str, seed: int) -> Path:
+    """The file with the results of one world and seed."""
+    return results / f"{name.replace('/', '-')}-seed{seed}.json"
+
+
+def main(worlds: dict[str, Own], results: Path) -> None:
+    """Measure the worlds that are named on the command line, all by default, or print the table."""
+    if sys.argv[1:] == ["--table"]:
+        return table(worlds, results)
+    warnings.simplefilter("ignore")
+    results.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        for name in sys.argv[1:] or worlds:
+            write_json(file_of(results, name, seed), measure(name, seed, worlds[name]))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--table"]:
-        table()
-    else:
-        warnings.simplefilter("ignore")
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        for seed in range(3):
-            for name in sys.argv[1:] or WORLDS:
-                write_json(RESULTS / f"{name}-seed{seed}.json", measure(name, seed))
+    main(WORLDS, RESULTS)
