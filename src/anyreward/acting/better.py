@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anyreward.acting.policy import Policy
-from anyreward.acting.simulation import greedy_actions, reward_function, simulator
+from anyreward.acting.simulation import greedy_actions, horizon, reward_function, simulator
 from anyreward.errors import UserError
 from anyreward.learning.machine import threads
 from anyreward.learning.tables import can_list
@@ -83,12 +84,8 @@ def refined(policy: Policy, steps: int) -> Policy:
 
 def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
     """The optimal policy for the reward among points, by value iteration from the policy's own values."""
-    table, knowledge, phi = points.table, policy.knowledge, policy.model.phi
-    every = range(phi.actions) if phi.include_action else range(1)
-    by_action = [phi.with_action(points.features, a) for a in every]
-    reward = reward_function(policy.reward, knowledge)
-    rewards = np.stack([reward(rows) for rows in by_action], 1) / policy.reward_scale  # (M, A)
-    r = torch.from_numpy(rewards).to(table.share)[None]
+    table, pays = points.table, reward_function(policy.reward, policy.knowledge)
+    r = rewards_at(points, pays, policy.knowledge) / policy.reward_scale
     start = policy.action_values(table.states.rows, points.features).amax(1).to(table.share)
     Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
     return replace(
@@ -98,6 +95,31 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
         whole=True,
         refined=True,
     )
+
+
+def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge) -> Tensor:
+    """(1, M, 1 or A) the reward of packed features at points, for each action if B sees actions."""
+    phi = knowledge.model.phi
+    every = range(phi.actions) if phi.include_action else range(1)
+    rewards = np.stack([pays(phi.with_action(points.features, a)) for a in every], 1)
+    return torch.from_numpy(rewards).to(points.table.share)[None]
+
+
+def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge, starts: Tensor) -> float:
+    """The mean return that a plan among points promises at starts (n, packed).
+
+    It is without discount up to the time limit of episodes, if they have one and may terminate.
+    """
+    table, r, (steps, whole) = points.table, rewards_at(points, pays, knowledge), horizon(knowledge)
+    if whole:
+        over = table.states.rows[:, -1] > 0.5
+        V = torch.where(over, r.amax(2), 0.0)
+        for _ in range(steps):
+            V = table.seen_only(r + table.ahead(V) / knowledge.settings.gamma).amax(2)
+    else:
+        V = table.optimal(r, torch.zeros(1, len(points.features)))
+    index, share = table.states.locate(starts)
+    return float((V[0, index] * share).sum(1).mean())
 
 
 def better_refined(policy: Policy) -> Policy:

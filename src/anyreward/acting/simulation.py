@@ -53,6 +53,11 @@ class Simulator:
         scale = spread_of(rows.observations, phi.ends)[: -1 if phi.ends else None].numpy()
         self._model = LocalModel(rows, phi.actions, phi.ends, scale)
 
+    @property
+    def smooth(self) -> bool:
+        """Whether the environment is smooth and nearly deterministic."""
+        return self._model.smooth
+
     def packed(self, x: Array, over: bool = False) -> Tensor:
         """(n, packed) observations of states x (n, p)."""
         return torch.from_numpy(self._phi.marked((x * self._model.scale).astype(np.float32), over))

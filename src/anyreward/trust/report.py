@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.acting.better import refined_on_points
+from anyreward.acting.better import promised, refined_on_points
 from anyreward.acting.policy import Policy
 from anyreward.acting.simulation import LEAST_TRANSITIONS, greedy_actions, horizon, reward_function, simulator
 from anyreward.errors import UserError
@@ -46,8 +46,6 @@ EPISODES = 128
 """Number of simulated episodes."""
 PER_POINT = 4
 """Held-out transitions for each point of the plan that a simulated policy is compared with."""
-LEAST_DELIVERED = 0.5
-"""Share of the gain that a plan promises below which it cannot tell what is possible."""
 Pays = Callable[[Tensor], Array]
 """The reward (n,) of packed features (n, packed)."""
 
@@ -169,6 +167,11 @@ class Reference(NamedTuple):
     thin: Tensor
     """(n,) whether training data is thin at each row of the sample of rho"""
 
+    @property
+    def draws(self) -> bool:
+        """Whether rewards and transitions are drawn, so that a prediction includes what is uncertain of them."""
+        return self.world is not None and self.world.merged
+
 
 _references: WeakKeyDictionary[Knowledge, Reference] = WeakKeyDictionary()
 
@@ -204,7 +207,6 @@ def report(policy: Policy) -> Trust:
     values = None if masses else reward.values(knowledge, sample.rows)
     share = represented(values, sample) if values is not None and reward.has_values else found.explained
     predicted = value = residual = None
-    sure = True
     transitions = 0 if held_out is None else len(held_out.actions)
     missing = f"{transitions:,} held-out transitions are too few ({LEAST_TRANSITIONS:,} needed)"
     nothing = False
@@ -215,22 +217,12 @@ def report(policy: Policy) -> Trust:
         if not bool(r.any()):
             missing = "the reward is zero in all held-out transitions"
         elif policy.z.any():
-            with threads(1):  # the operations are too small for several threads
-                if known.world is not None:
-                    predicted, value = _tried_out(policy, known.world, pays)
-                    nothing = predicted is None
-                elif known.points is not None:
-                    predicted, value, sure = _simulated(policy, known.points, pays)
-                    nothing = predicted is None
-            drawn = known.world is not None and known.world.merged
-            if predicted is not None and predicted > 0 and not drawn:  # times the expected cosine of z and the true z
-                predicted /= math.sqrt(1 + found.relative_error**2)
+            predicted, value = _predicted(policy, known, pays)
+            nothing = predicted is None and value is not None
     typical = 1.0 if policy.model.landmarks is not None else typicality(policy.z, known.training_z)
     thin = _thin_share(values, masses, knowledge, known.thin)
-    certain = predicted is not None and known.world is not None and known.world.merged
-    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, certain)
-    if not sure and verdict == "good":
-        verdict, reasons = "doubtful", (*reasons, "the plan that it is compared with does not do what it promises")
+    drawn = predicted is not None and known.draws
+    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, drawn)
     if nothing:
         verdict, reasons = "nothing to gain", ("no policy is expected to earn more than the random one",)
     rank, condition = conditioning(sample.covariance)
@@ -251,6 +243,22 @@ def report(policy: Policy) -> Trust:
     )
 
 
+def _predicted(policy: Policy, known: Reference, pays: Pays) -> tuple[float | None, float | None]:
+    """The predicted score of a policy, for a reward of packed features, and its value; None if not available.
+
+    The score alone is None if there is nothing to gain.
+    """
+    score, value = None, None
+    with threads(1):  # the operations are too small for several threads
+        if known.world is not None:
+            score, value = _tried_out(policy, known.world, pays)
+        elif known.points is not None:
+            score, value = _simulated(policy, known.points, pays)
+    if score is not None and score > 0 and not known.draws:  # times the expected cosine of z and the true z
+        score /= math.sqrt(1 + policy.belief.found.relative_error**2)
+    return score, value
+
+
 def _tried_out(policy: Policy, world: SmallWorld, pays: Pays) -> tuple[float | None, float]:
     """The score and the value of a policy in the small world, for a reward of packed features."""
     found, knowledge = policy.belief.found, policy.knowledge
@@ -263,25 +271,26 @@ def _tried_out(policy: Policy, world: SmallWorld, pays: Pays) -> tuple[float | N
     return world.score(actions, rewards)
 
 
-def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | None, float, bool]:
-    """The score and the value of a policy in simulated episodes, and whether the best policy there is known.
+def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | None, float]:
+    """The score and the value of a policy in simulated episodes.
 
-    The best policy is the better one of this and of a plan among points. It is not known if the plan earns less than
-    half of the gain that it promises.
+    The best return is the largest of this policy's, of F . z alone, of a plan's among points and, where the environment
+    is smooth, of what the plan promises. Otherwise promises are too optimistic: they choose among noisy outcomes.
     """
     knowledge = policy.knowledge
     simulate = simulator(knowledge)
     assert simulate is not None
-    plan = refined_on_points(replace(policy, corrections=(), tuned=None, whole=False), points)
-    played = simulate.play([greedy_actions(policy), greedy_actions(plan), simulate.random_actions], pays, EPISODES)
-    J, planned, random = played.returns.mean(1)
-    value, delivered, at_random = played.discounted.mean(1)
-    promised = float(plan.preferences(simulate.packed(played.starts)).amax(1).mean()) * policy.reward_scale
-    largest, gain = float(np.abs(pays(knowledge.sample.rows)).max()), max(J, planned) - random
-    sure = max(value, delivered) - at_random >= LEAST_DELIVERED * (promised - at_random)
-    if gain <= NO_GAIN * horizon(knowledge)[0] * largest:
-        return None, float(value), sure
-    return float(np.clip((J - random) / gain, -1.0, 1.0)), float(value), sure
+    plain = replace(policy, corrections=(), tuned=None, whole=False)
+    policies = [policy, refined_on_points(plain, points)] + [plain] * bool(policy.corrections or policy.tuned)
+    played = simulate.play([simulate.random_actions, *map(greedy_actions, policies)], pays, EPISODES)
+    random, J, *others = played.returns.mean(1)
+    best, value = max(J, *others), float(played.discounted[1].mean())
+    if simulate.smooth:
+        best = max(best, promised(points, pays, knowledge, simulate.packed(played.starts)))
+    largest = float(np.abs(pays(knowledge.sample.rows)).max())
+    if best - random <= NO_GAIN * horizon(knowledge)[0] * largest:
+        return None, value
+    return float(np.clip((J - random) / (best - random), -1.0, 1.0)), value
 
 
 def _residual(policy: Policy, r: Tensor) -> float:

@@ -1,0 +1,131 @@
+"""Simulated episodes: the model of steps against known dynamics, and returns against those of the environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import anyreward as ar
+from anyreward.acting.better import better_refined
+from anyreward.acting.simulation import greedy_actions, reward_function, simulator
+from anyreward.learning.local_model import LocalModel
+from anyreward.learning.replay import Transitions
+
+
+def moved(step: float, noise: float = 0.0, wall: bool = False, n: int = 4_000) -> tuple[Transitions, np.ndarray]:
+    """Transitions of a point with a velocity in a unit square, which actions change; the scale of its states."""
+    rng = np.random.default_rng(0)
+    x, a = rng.uniform(-1, 1, size=(n, 2)), rng.integers(2, size=n)
+    change = np.stack([step * x[:, 1], step * (2 * a - 1)], 1) + noise * rng.standard_normal((n, 2))
+    if wall:  # nothing moves across the line x = 0
+        change[np.sign(x[:, 0]) != np.sign(x[:, 0] + change[:, 0]), 0] = 0.0
+    over = x[:, 0] + change[:, 0] > 0.9
+    after = np.concatenate([x + change, over[:, None]], 1)
+    before = np.concatenate([x, np.zeros((n, 1))], 1)
+    columns = [torch.from_numpy(c).float() for c in (before, after)]
+    rows = Transitions(columns[0], torch.from_numpy(a), columns[1], torch.zeros(n, dtype=torch.bool), columns[0])
+    return rows, np.ones(2)
+
+
+def test_smooth_changes_are_interpolated() -> None:
+    rows, scale = moved(0.2)
+    model = LocalModel(rows, 2, True, scale)
+    assert model.smooth
+    x = np.random.default_rng(1).uniform(-0.7, 0.7, size=(50, 2))
+    after, over, _ = model.step(x, np.ones(50, dtype=int))
+    np.testing.assert_allclose(after, x + np.stack([0.2 * x[:, 1], np.full(50, 0.2)], 1), atol=1e-4)
+    clear = np.abs(after[:, 0] - 0.9) > 0.05
+    np.testing.assert_array_equal(over[clear], (after[:, 0] > 0.9)[clear])
+
+
+def test_noise_and_walls_are_kept() -> None:
+    rows, scale = moved(0.2, noise=0.1)
+    model = LocalModel(rows, 2, True, scale)
+    assert not model.smooth
+    after, _, _ = model.step(np.zeros((200, 2)) + 1e-3 * np.arange(200)[:, None], np.zeros(200, dtype=int))
+    assert after[:, 0].std() > 0.05  # different transitions are nearest
+    rows, scale = moved(0.2, wall=True, n=20_000)
+    x = np.random.default_rng(1).uniform(-0.9, -0.05, size=(200, 2))
+    after, _, _ = LocalModel(rows, 2, True, scale).step(x, np.ones(200, dtype=int))
+    assert np.mean(after[:, 0] > 0.02) < 0.05
+
+
+@pytest.fixture(scope="module")
+def agent() -> ar.Agent:
+    """An agent with a useless network, but with data."""
+    return ar.train("CartPole-v1", dim=4, hidden=8, layers=1, wide=0, batch_size=8, updates=4_000, progress=False)
+
+
+def balancing(packed: Tensor) -> Tensor:
+    """A good policy for CartPole: push towards where the pole falls."""
+    return (packed[:, 2] + 0.3 * packed[:, 3] + 0.02 * packed[:, 0] + 0.03 * packed[:, 1] > 0).long()
+
+
+class Balancing:
+    def act(self, observation: np.ndarray) -> int | np.ndarray:
+        """Balance."""
+        actions = balancing(torch.from_numpy(np.atleast_2d(observation))).numpy()
+        return int(actions[0]) if np.ndim(observation) == 1 else actions
+
+
+def test_simulated_returns_are_those_of_the_environment(agent: ar.Agent) -> None:
+    assert agent.knowledge.episodes is not None
+    assert agent.knowledge.episodes.limit == 500
+    assert float(agent.knowledge.episodes.starts.abs().max()) <= 0.05
+    simulate = simulator(agent.knowledge)
+    assert simulate is not None
+    pays = reward_function(ar.reward("1 - ended"), agent.knowledge)
+    played = simulate.play([balancing, simulate.random_actions], pays, 64)
+    real = ar.evaluate(Balancing(), "CartPole-v1", episodes=50, seed=1).mean
+    random = ar.evaluate(ar.RandomPolicy(2), "CartPole-v1", episodes=100, seed=1).mean
+    balanced, at_random = played.returns.mean(1)
+    assert balanced == pytest.approx(real, rel=0.15)  # 2,000 transitions, 500 steps
+    assert at_random == pytest.approx(random, rel=0.25)
+    # without discount for the comparison, and discounted beside it
+    expected = np.mean((1 - 0.99 ** played.returns[0]) / 0.01)
+    assert played.discounted[0].mean() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_better_one_is_taken(agent: ar.Agent, tmp_path: Path) -> None:
+    reward = ar.reward("-abs(f0) - 5 * abs(f2) - 5 * ended")
+    plain, planned = agent.ask(reward, refine=0), agent.ask(reward, refine=1)
+    assert (plain.refined, planned.refined) == (False, True)
+    answer = agent.ask(reward)
+    assert answer.refined
+    assert "refined" in repr(answer)
+    policies = (plain, planned, answer)
+    returns = [ar.evaluate(policy, "CartPole-v1", 30, seed=1, reward=reward).mean for policy in policies]
+    assert returns[1] > returns[0] + 2
+    assert returns[2] == returns[1]
+    # nothing replaces a policy that balances as long as it is allowed to
+    plain = agent.ask(ar.reward("1"), refine=0)
+    good = replace(plain, corrections=(lambda policy, packed, Q: torch.eye(2)[balancing(packed)],))
+    assert better_refined(good) is good
+    assert good.trust.predicted is not None
+    assert good.trust.predicted > 0.9
+    assert plain.trust.predicted is not None
+    assert plain.trust.predicted < 0.7
+    again = ar.load(agent.save(tmp_path / "run"))
+    observation = np.array([0.01, 0.2, -0.03, 0.1], dtype=np.float32)
+    np.testing.assert_allclose(again.ask(reward).q(observation), answer.q(observation))
+
+
+def test_a_goal_among_numbers_is_simulated_with_a_size(agent: ar.Agent) -> None:
+    goal = ar.goal(0.0, 0.0, 0.0, 0.0)
+    pays = reward_function(goal, agent.knowledge)
+    rows = agent.sample.rows
+    paid = pays(rows)
+    assert 20 <= np.count_nonzero(paid) <= 60  # with ended = 0 and ended = 1
+    assert (agent.sample.weights.numpy() * paid).sum() == pytest.approx(1.0, rel=2.0)
+    assert greedy_actions(agent.ask(goal))(rows[:5, :5]).shape == (5,)
+
+
+def test_networks_that_were_chosen_stay_networks() -> None:
+    agent = ar.train("continuous-maze", landmarks=0, dim=4, hidden=8, updates=40, progress=False)
+    assert agent.knowledge.points is not None
+    assert not agent.ask(ar.reward("x")).refined
