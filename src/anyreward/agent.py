@@ -178,7 +178,7 @@ class Agent:
         """Improve a policy on the real reward by Q-learning: Q = F . z_R + q_theta. The agent is not changed.
 
         Args:
-            policy: the policy to start from; a new one is returned.
+            policy: the policy to start from, without its planning among points; a new one is returned.
             source: an environment to learn in online (by default the agent's own world), or rewarded transitions.
             reward: the reward to learn for, if not the source's own; without a source, the policy's reward.
             steps: steps in the environment.
@@ -191,6 +191,8 @@ class Agent:
         """
         if policy.agent != self.fingerprint:
             raise UserError("This policy belongs to another agent; call finetune() of that agent.")
+        if policy.refined and self.knowledge.points is not None:
+            policy = self.ask(policy.reward, refine=0)
         if source is None and reward is None:
             reward = policy.reward
         known = None if reward is None else reward.settled(self.knowledge)

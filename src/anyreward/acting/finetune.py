@@ -221,7 +221,7 @@ def finetune(
     if not 0 <= epsilon <= 1 or not learning_rate > 0:
         raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; expected 0 to 1, and above 0.")
     if policy.corrections or policy.tuned is not None:
-        raise UserError("finetune() needs a policy without refine, improve and earlier fine-tuning: ask again.")
+        raise UserError("finetune() needs a policy without refine, improve and earlier fine-tuning: ask with refine=0.")
     random = torch.Generator().manual_seed(seed)
     with ExitStack() as stack:
         if not policy.model.observation_encoder.image:

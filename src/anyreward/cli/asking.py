@@ -56,7 +56,9 @@ class Ask:
     video: Path | None = None
     """Write a film of a rollout to this GIF, if the environment can be rendered."""
     refine: int | None = None
-    """Refine the policy by this number of steps of value iteration on kept transitions (categorical states only)."""
+    """Refine the policy by this number of steps of value iteration on kept transitions (categories), or by planning
+    among points (networks of at most eight numbers). 0: F . z alone. Without it: among points, if simulated episodes
+    are better with it."""
     improve: int | str | None = None
     """Generalised policy improvement over this number of z, drawn as in training, or over "goals"."""
     seed: int = 0
@@ -74,14 +76,16 @@ class Ask:
         reward = self._reward(agent)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            policy = agent.ask(reward, self.refine, self.improve)
+            refine = 0 if self.save is not None and self.refine is None else self.refine  # planning is not saved
+            policy = agent.ask(reward, refine, self.improve)
         console = Console()
         show = partial(console.print, highlight=False, soft_wrap=True, markup=False)
         for warning in caught:
             show(f"Note: {warning.message}")
         if maze is None:
             size = policy.reward_scale * float(policy.z.norm())
-            show(f"reward       {reward}\n|z_R|        {size:.4g}")
+            how = "planned on kept transitions, from F . z" if policy.refined else "F . z"
+            show(f"reward       {reward}\n|z_R|        {size:.4g}\nanswer       {how}")
             show_played(agent, policy, self.figure, self.video, self.seed)
         else:
             show_in_maze(agent, maze, [Answer(str(reward), policy, start)], self.figure, console)
