@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle, islice, pairwise
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_transitions_never_bridge_a_reset(mode: AutoresetMode) -> None:
     ]
     assert torch.equal(t.features, t.observations)
     assert t.actions.unique().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_starts_of_episodes_are_recorded(mode: AutoresetMode) -> None:
+    env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
+    phi = replace(feature_map("auto", env.single_observation_space, 3, False), ends=True)
+    c = Collector(Stepper(env), phi, seed=0)
+    rows = c.collect(120)
+    begun = (rows.observations[:, COUNT] == 0) & (rows.observations[:, -1] < 0.5)
+    assert c.starts.shape == (int(begun.sum()), 4)
+    assert (c.starts[:, COUNT] == 0).all()
+    assert (c.starts[:, LAST] == 0).all()
+    assert c.starts[:, WHO].long().bincount().tolist() == rows.observations[begun, WHO].long().bincount().tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)

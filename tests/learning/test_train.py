@@ -215,3 +215,28 @@ def test_exploration_with_the_policies_being_learned() -> None:
     for how in ({"landmarks": 0, "z_mixture": ZMixture()}, {"landmarks": 0, **mixed}, {"landmarks": 128}):
         agent = ar.train("four-rooms", exploration=0.2, **SMALL, **how)
         assert len(agent.sample.rows) > 20
+
+
+def test_tables_look_as_far_ahead_as_the_time_limit(tmp_path: Path) -> None:
+    agent = ar.train("FrozenLake-v1", updates=40, progress=False)
+    assert agent.settings.gamma == pytest.approx(1 - 1 / 500)
+    assert agent.knowledge.episodes is not None
+    assert agent.knowledge.episodes.limit == 100
+    assert (agent.knowledge.episodes.starts == 0).all()
+    again = ar.load(agent.save(tmp_path / "run"))
+    assert again.knowledge.episodes is not None
+    assert again.knowledge.episodes.limit == 100
+    assert torch.equal(again.knowledge.episodes.starts, agent.knowledge.episodes.starts)
+    for changes in ({"gamma": 0.95}, {"landmarks": 0, "dim": 4, "hidden": 8}, {"preset": "paper", "dim": 4}):
+        other = ar.train("FrozenLake-v1", updates=40, progress=False, **changes)  # type: ignore[arg-type]  # a mixture
+        assert other.settings.gamma == changes.get("gamma", 0.99)
+    assert ar.train("four-rooms", updates=40, progress=False).settings.gamma == 0.99  # episodes never terminate
+
+
+def test_a_resumed_run_keeps_the_starts(tmp_path: Path) -> None:
+    agent = ar.train("FrozenLake-v1", updates=40, out=tmp_path / "run", progress=False)
+    more = ar.resume(tmp_path / "run", updates=80, progress=False)
+    assert agent.knowledge.episodes is not None
+    assert more.knowledge.episodes is not None
+    assert len(more.knowledge.episodes.starts) > len(agent.knowledge.episodes.starts)
+    assert more.settings.gamma == agent.settings.gamma
