@@ -80,10 +80,11 @@ def test_simulated_returns_are_those_of_the_environment(agent: ar.Agent) -> None
     simulate = simulator(agent.knowledge)
     assert simulate is not None
     pays = reward_function(ar.reward("1 - ended"), agent.knowledge)
-    played = simulate.play([balancing, simulate.random_actions], pays, 64)
+    played = simulate.play([balancing, None], pays, 64)
     real = ar.evaluate(Balancing(), "CartPole-v1", episodes=50, seed=1).mean
     random = ar.evaluate(ar.RandomPolicy(2), "CartPole-v1", episodes=100, seed=1).mean
     balanced, at_random = played.returns.mean(1)
+    np.testing.assert_array_equal(simulate.play([balancing, None], pays, 64).returns, played.returns)
     assert balanced == pytest.approx(real, rel=0.15)  # 2,000 transitions, 500 steps
     assert at_random == pytest.approx(random, rel=0.25)
     # without discount for the comparison, and discounted beside it

@@ -47,9 +47,10 @@ class Simulated(NamedTuple):
 class Simulator:
     """Episodes of policies in a `LocalModel` of transitions."""
 
-    def __init__(self, knowledge: Knowledge, rows: Transitions, seed: int = 0) -> None:
+    def __init__(self, knowledge: Knowledge, rows: Transitions) -> None:
         phi = knowledge.model.phi
-        self._phi, self._knowledge, self._random = phi, knowledge, np.random.default_rng(seed)
+        self._phi, self._episodes = phi, knowledge.episodes
+        self._horizon, self._gamma = horizon(knowledge), knowledge.settings.gamma
         scale = spread_of(rows.observations, phi.ends)[: -1 if phi.ends else None].numpy()
         self._model = LocalModel(rows, phi.actions, phi.ends, scale)
 
@@ -62,29 +63,32 @@ class Simulator:
         """(n, packed) observations of states x (n, p)."""
         return torch.from_numpy(self._phi.marked((x * self._model.scale).astype(np.float32), over))
 
-    def starts(self, n: int) -> Array:
+    def starts(self, n: int, random: np.random.Generator) -> Array:
         """(n, p) first states of episodes; any held-out states if episodes do not terminate."""
-        episodes, p = self._knowledge.episodes, self._model.x.shape[1]
+        episodes, p = self._episodes, self._model.x.shape[1]
         if not self._phi.ends or episodes is None:
-            return self._model.x[self._random.integers(len(self._model.x), size=n)]
+            return self._model.x[random.integers(len(self._model.x), size=n)]
         first = episodes.starts[:, :p].double().numpy() / self._model.scale
-        return np.asarray(first[self._random.integers(len(first), size=n)])
+        return np.asarray(first[random.integers(len(first), size=n)])
 
     def play(
-        self, policies: Sequence[Actions], reward: Callable[[Tensor], Array], episodes: int = EPISODES
+        self, policies: Sequence[Actions | None], reward: Callable[[Tensor], Array], episodes: int = EPISODES
     ) -> Simulated:
-        """Episodes of m policies from the same starts, for the ``reward`` of packed features."""
-        (steps, whole), gamma = horizon(self._knowledge), self._knowledge.settings.gamma
-        first = self.starts(episodes)
+        """Episodes of m policies from the same starts, for the ``reward`` of packed features.
+
+        None is the random policy. The result depends on nothing but the arguments.
+        """
+        (steps, whole), gamma, random = self._horizon, self._gamma, np.random.default_rng(0)
+        first = self.starts(episodes, random)
         x, whose = np.tile(first, (len(policies), 1)), np.repeat(np.arange(len(policies)), episodes)
         live, total, discounted, weight = np.arange(len(x)), np.zeros(len(x)), np.zeros(len(x)), 1.0
         for _ in range(steps):
             if len(live) == 0:
                 break
-            actions = np.zeros(len(live), dtype=np.int64)
+            actions = random.integers(self._phi.actions, size=len(live))
             for i, policy in enumerate(policies):
                 mine = whose[live] == i
-                if mine.any():
+                if mine.any() and policy is not None:
                     actions[mine] = policy(self.packed(x[live[mine]])).numpy()
             after, over, nearest = self._model.step(x[live], actions)
             paid = reward(self._features(x[live], actions, nearest))
@@ -107,10 +111,6 @@ class Simulator:
         after = self._model.rows.next_features
         features = after if over and after is not None else self._model.rows.features
         return features[torch.from_numpy(nearest)]
-
-    def random_actions(self, packed: Tensor) -> Tensor:
-        """(n,) uniformly random actions."""
-        return torch.from_numpy(self._random.integers(self._phi.actions, size=len(packed)))
 
 
 _simulators: WeakKeyDictionary[Knowledge, Simulator] = WeakKeyDictionary()

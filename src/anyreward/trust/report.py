@@ -60,7 +60,8 @@ class Trust:
     """The expected score of the policy, 0 for random and 1 for optimal, in a small MDP made of held-out transitions;
     where z was estimated, times the cosine that it should have with the true z."""
     value: float | None
-    """Its discounted value there, in units of the reward: the mean over states."""
+    """Its discounted value there, in units of the reward: from the starts of episodes, if they may terminate, else the
+    mean over states."""
     represented: float | None
     """R^2 under rho of the reward on the span of B; the rest is treated as zero. For samples, R^2 of the rewards seen,
     where the rest may also be noise. None for a goal among continuous features, a demonstration or a z."""
@@ -163,7 +164,7 @@ class Reference(NamedTuple):
     points: KeptPoints | None
     """points on which the policy is planned that a simulated one is compared with"""
     training_z: Tensor
-    """(n, d) drawn as in training"""
+    """(n, d) drawn as in training; none for tables"""
     thin: Tensor
     """(n,) whether training data is thin at each row of the sample of rho"""
 
@@ -187,10 +188,11 @@ def reference(knowledge: Knowledge) -> Reference:
             Z = knowledge.training_z(CODES, torch.Generator().manual_seed(0)).double()
             Z, _ = asked_length(Z, knowledge.settings.z_norm, knowledge.sample.radius)
             world = small_world(held_out, knowledge.kept, model, Z.to(model.dtype), gamma, knowledge.episodes)
+        drawn = 0 if model.landmarks is not None else TRAINING_Z
         _references[knowledge] = Reference(
             world,
             points,
-            knowledge.training_z(TRAINING_Z, torch.Generator().manual_seed(1)),
+            knowledge.training_z(drawn, torch.Generator().manual_seed(1)),
             thin_rows(knowledge.sample.rows, knowledge.sample, knowledge.categorical),
         )
     return _references[knowledge]
@@ -282,7 +284,7 @@ def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | 
     assert simulate is not None
     plain = replace(policy, corrections=(), tuned=None, whole=False)
     policies = [policy, refined_on_points(plain, points)] + [plain] * bool(policy.corrections or policy.tuned)
-    played = simulate.play([simulate.random_actions, *map(greedy_actions, policies)], pays, EPISODES)
+    played = simulate.play([None, *map(greedy_actions, policies)], pays, EPISODES)
     random, J, *others = played.returns.mean(1)
     best, value = max(J, *others), float(played.discounted[1].mean())
     if simulate.smooth:
