@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -218,6 +218,8 @@ class TaskVector(Term):
     agent: str | None
     """The fingerprint of its agent; None if it is not known."""
     name: str = "z"
+    span: tuple[float, float] = (-np.inf, np.inf)
+    """The range of its values: where the reward was not sampled, B . w may be far outside of it."""
     has_values = False
     is_goal = True
 
@@ -230,7 +232,7 @@ class TaskVector(Term):
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
         """The values of the reward linear in B that has this z."""
         w = knowledge.linear_reward(self.part(knowledge).z)
-        return np.asarray((knowledge.B(rows) @ w).numpy())
+        return np.asarray(np.clip((knowledge.B(rows) @ w).numpy(), *self.span))
 
     def check_agent(self, fingerprint: str) -> None:
         """Raise unless the vector is this agent's."""
@@ -285,10 +287,18 @@ class Samples(Term):
 
     def settled(self, knowledge: Knowledge) -> Term:
         """The z that was estimated."""
-        return _vector(self, knowledge)
+        return replace(_vector(self, knowledge), span=self._span(knowledge.model.phi.ends))
+
+    def _span(self, ends: bool) -> tuple[float, float]:
+        """The range of the rewards. Terminal states may pay nothing, or a part of the reward of the last step."""
+        if len(self.rewards) == 0:
+            return 0.0, 0.0
+        low, high = float(self.rewards.min()), float(self.rewards.max())
+        apart = high - low if self.ends is not None else 0.0
+        return (min(low - apart, 0.0), max(high + apart, 0.0)) if ends else (low, high)
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
-        """The values of the reward linear in B that has this z."""
+        """The values of the reward linear in B that has this z, within the range of the rewards."""
         return self.settled(knowledge).values(knowledge, rows)
 
     def __str__(self) -> str:
