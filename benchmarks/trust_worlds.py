@@ -76,7 +76,10 @@ def toy_text() -> None:
             P = P.reshape(mdp.states, mdp.actions, mdp.states)
             steps, gamma = (limit, 1.0) if limit else (int(5 * HORIZONS / (1 - mdp.gamma)), mdp.gamma)
             for kind, reward in toy_rewards(agent, name, np.random.default_rng(0)):
-                policy = agent.ask(reward)
+                try:
+                    policy = agent.ask(reward)
+                except ar.UserError:
+                    continue  # its goal was never visited
                 known = OWN[name] if kind.startswith("own") else reward
                 r, uniform = reward_table(known, agent.knowledge, mdp), np.full(P.shape[:2], 1 / P.shape[1])
                 pi = policy.probabilities(mdp.observations)

@@ -20,7 +20,7 @@ from anyreward.rewards.knowledge import Episodes, FeatureSample
 from anyreward.training.prepare import split_off
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
 from anyreward.trust.report import verdict_of
-from anyreward.trust.small_world import SmallWorld, same_pairs, small_world
+from anyreward.trust.small_world import SmallWorld, same_pairs, small_world, unseen_share
 from tests.exact import GAMMA, exact_agent, garnet
 
 NOTHING = Inferred(torch.ones(3, dtype=torch.float64))
@@ -344,6 +344,18 @@ def test_thin_data_lower_the_prediction() -> None:
     assert scores[0] < scores[1] < scores[2]
     assert scores[0] < 0.95
     assert scores[2] > 0.99
+
+
+def test_starts_that_were_seen_once_mean_unknown_starts() -> None:
+    rng, states = np.random.default_rng(0), 300
+    for draws in (20, 200, 2_000):
+        new = []
+        for _ in range(200):
+            seen = np.bincount(rng.integers(states, size=draws), minlength=states)
+            new.append((unseen_share(torch.from_numpy(seen)), (seen == 0).mean()))
+        estimated, true = np.mean(new, axis=0)
+        assert estimated == pytest.approx(true, abs=0.05)
+    assert unseen_share(torch.tensor([100, 0])) == 0.0
 
 
 class Corridor(gym.Env[Any, Any]):

@@ -66,6 +66,8 @@ class SmallWorld:
     limit: int
     """steps after which an episode is over, if policies are compared by returns without discount; else 0"""
 
+    unknown: float
+    """the expected share of starts in states that were never a start, of which nothing is expected"""
     merged: bool
     """whether equal transitions were counted together, so that probabilities can be drawn"""
 
@@ -100,7 +102,8 @@ class SmallWorld:
         gain = (most - total) / len(draws)
         if gain <= NO_GAIN * horizon * float((draws - mean).abs().max()):
             return None, value
-        return max(-1.0, min(1.0, (J - total) / (most - total))), value
+        score = max(-1.0, min(1.0, (J - total) / (most - total)))
+        return score * (1 - self.unknown), value
 
 
 class _Drawn:
@@ -187,9 +190,10 @@ def small_world(
         begun, pair = torch.unique(distinct[:, 0], return_inverse=True)  # s A + a of the P pairs
         near, share = same_pairs(begun, states, model, Z, rows.features, ends)
     over = states[:, -1] > 0.5 if ends else torch.zeros(len(states), dtype=torch.bool)
-    weights = torch.where(over, 0.0, continues)
+    weights, unknown = torch.where(over, 0.0, continues), 0.0
     if ends and categorical and episodes is not None:
         weights = located(episodes.starts, states)
+        unknown = unseen_share(weights)
     if not bool(weights.any()):
         weights = torch.ones_like(weights)
     limit = episodes.limit if ends and episodes is not None else 0
@@ -205,8 +209,14 @@ def small_world(
         share.to(weights),
         gamma,
         limit,
+        unknown,
         categorical,
     )
+
+
+def unseen_share(counts: Tensor) -> float:
+    """The probability that the next draw is new, by Good and Turing: the share of draws that were seen once."""
+    return float((counts == 1).sum()) / (1 + float(counts.sum()))
 
 
 def located(rows: Tensor, states: Tensor) -> Tensor:
