@@ -145,7 +145,7 @@ def test_numbers_goals_and_endings(changes: dict[str, Any]) -> None:
         assert np.isfinite(policy.q(observations)).all()
         assert policy.trust.verdict
     if changes.get("bias"):
-        policy = agent.ask(ar.goal(goal))
+        policy = agent.ask(ar.goal(goal), refine=0)
         packed = torch.from_numpy(agent.model.phi.seen(observations))
         m_bar = agent.model.bias_map(packed, policy.z, torch.from_numpy(goal[None]))
         F = policy.reward_scale * policy.preferences(packed).double()
