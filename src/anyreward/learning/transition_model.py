@@ -135,8 +135,7 @@ def neighbour_model(
         states.know((centres * scale).float(), scale)
     M, A, last = len(states), actions, _ended(states, ends)
 
-    p = x.shape[1] - ends
-    local = None if effects else LocalModel(data, A, ends, scale[:p].numpy())
+    local = None if effects else LocalModel(data, A, ends, scale[: x.shape[1] - ends].numpy())
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -146,10 +145,7 @@ def neighbour_model(
             continue
         if local is not None and local.smooth:
             k = 1
-            reached, stops, _ = local.step(centres[:, :p].numpy(), np.full(M, action))
-            terminal = torch.from_numpy(stops)
-            arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
-            continues = (~last & (ends | ~terminal)).double()
+            arrived, continues = _smooth_outcomes(local, centres, scale, action, last, ends)
         else:
             index = own[_nearest(described[own], points, k)]  # (M, k)
             arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
@@ -162,6 +158,20 @@ def neighbour_model(
         seen.append(((near - centres).norm(dim=1) <= 2 * radius) | last)
     model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
     return model, data.features[_nearest(described, points, 1)[:, 0]]
+
+
+def _smooth_outcomes(
+    local: LocalModel, centres: Tensor, scale: Tensor, action: int, last: Tensor, ends: bool
+) -> tuple[Tensor, Tensor]:
+    """(M, packed) the states after an action at points (M, packed), by a local model, and whether they continue (M,).
+
+    ``last`` (M,) marks the points that are terminal states.
+    """
+    p = len(local.scale)
+    reached, stops, _ = local.step(centres[:, :p].numpy(), np.full(len(centres), action))
+    terminal = torch.from_numpy(stops)
+    arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
+    return arrived, (~last & (ends | ~terminal)).double()
 
 
 def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
