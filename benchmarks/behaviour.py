@@ -5,6 +5,8 @@
     python benchmarks/behaviour.py compare before.json after.json
 
 With ``run FILE NAME double`` the runs whose name contains NAME compute in float64, where rounding is too small to show.
+With ``run FILE NAME same-data`` they collect data as versions before exploration of what was tried least did: with the
+method's own behaviour, and held-out transitions after the run instead of during it.
 
 A hash covers the networks or tables, the sample of rho, the z of four rewards and the greedy actions that answer them.
 Beside each hash stand numbers, so that a difference can be told from rounding.
@@ -104,10 +106,20 @@ def measure(source: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(path: Path, only: str = "", double: bool = False) -> None:
+def collect_as_before() -> None:
+    """Switch off exploration of what was tried least, and collect held-out transitions after the run."""
+    from anyreward.learning import loop, method
+
+    vars(loop)["hold_out"] = lambda *_: None  # `training.run` has its own, which it calls at the end of a run
+    vars(method)["can_explore"] = lambda _: False
+
+
+def run(path: Path, only: str = "", *how: str) -> None:
     """All runs, written as they come."""
-    if double:
+    if "double" in how:
         torch.set_default_dtype(torch.float64)
+    if "same-data" in how:
+        collect_as_before()
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     torch.set_num_threads(2)
     for name, (source, options) in RUNS.items():
@@ -143,6 +155,6 @@ def compare(before: Path, after: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "run":
-        run(Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "", double=sys.argv[4:] == ["double"])
+        run(Path(sys.argv[2]), *sys.argv[3:])
     else:
         compare(Path(sys.argv[2]), Path(sys.argv[3]))

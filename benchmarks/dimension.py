@@ -76,7 +76,7 @@ def dimension_figures(agent: Agent, n: int = 20, seed: int = 0) -> dict[str, Any
 def training_policy(agent: Agent, fb: FB, z: Array) -> Array:
     """(S, A) softmax(F . z / tau), the soft policy whose successor measure F is trained on."""
     _, scale = agent.knowledge.scaled(torch.from_numpy(z)[None])
-    return boltzmann(torch.from_numpy(fb.preferences(z)) / float(scale[0]), agent.settings.temperature).numpy()
+    return boltzmann(torch.from_numpy(fb.forward(z) @ z) / float(scale[0]), agent.settings.temperature).numpy()
 
 
 def _score(fb: FB, rewards: Array) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def scores(changes: dict[str, Any]) -> dict[str, float]:
 
 def main(only: list[str]) -> None:
     """Train each variation, or only those of some settings, print and write."""
-    paper = ar.preset("paper").to_json()
+    paper = asdict(ar.preset("paper"))
     variations: dict[str, dict[str, Any]] = {"fast": {}}
     single = [name for name in FAST if name not in ("updates", "landmarks", "dim", "z_mixture")]
     variations |= {f"{name} = {paper[name]}": {name: paper[name]} for name in single}
