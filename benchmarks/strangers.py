@@ -47,7 +47,8 @@ class Finite(gym.Env[Array, int]):
     def __init__(self, space: gym.Space[Any], actions: int) -> None:
         self.observation_space = space
         self.action_space: Any = gym.spaces.Discrete(actions)
-        self.initial_state_distrib = np.eye(len(self.states))[0]
+        self.initial_state_distrib = np.zeros(len(self.states))
+        self.initial_state_distrib[0] = 1.0
         self._state = 0
 
     def _observe(self) -> Array:
