@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.acting.policy import Policy
+from anyreward.acting.policy import Plan, Policy
 from anyreward.acting.simulation import greedy_actions, horizon, reward_function, simulator
 from anyreward.errors import UserError
 from anyreward.learning.machine import threads
@@ -88,13 +88,13 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
     r = rewards_at(points, pays, policy.knowledge) / policy.reward_scale
     start = policy.action_values(table.states.rows, points.features).amax(1).to(table.share)
     Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
-    return replace(
-        policy,
-        corrections=(*policy.corrections, lambda policy, packed, _: table.look_up(packed, Q)),
-        task=policy.task._replace(constant=0.0),
-        whole=True,
-        refined=True,
-    )
+    return planned(policy, Plan(points, Q))
+
+
+def planned(policy: Policy, plan: Plan) -> Policy:
+    """The policy that acts by a plan."""
+    task = policy.task._replace(constant=0.0)
+    return replace(policy, corrections=(*policy.corrections, plan), task=task, whole=True, refined=True)
 
 
 def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge) -> Tensor:
@@ -106,18 +106,17 @@ def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: K
 
 
 def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge, starts: Tensor) -> float:
-    """The mean return that a plan among points promises at starts (n, packed).
+    """The mean return that a plan among points promises at starts (n, packed), over as many steps as are simulated.
 
     It is without discount up to the time limit of episodes, if they have one and may terminate.
     """
     table, r, (steps, whole) = points.table, rewards_at(points, pays, knowledge), horizon(knowledge)
-    if whole:
-        over = table.states.rows[:, -1] > 0.5
-        V = torch.where(over, r.amax(2), 0.0)
-        for _ in range(steps):
-            V = table.seen_only(r + table.ahead(V) / knowledge.settings.gamma).amax(2)
-    else:
-        V = table.optimal(r, torch.zeros(1, len(points.features)))
+    undiscounted = 1 / knowledge.settings.gamma if whole else 1.0  # the table's shares include gamma
+    V = torch.zeros(1, len(points.features))
+    if knowledge.model.phi.ends:  # also if there are no steps left, the reward of a terminal state is paid
+        V = torch.where(table.states.rows[:, -1] > 0.5, r.amax(2), V)
+    for _ in range(steps):
+        V = table.seen_only(r + undiscounted * table.ahead(V)).amax(2)
     index, share = table.states.locate(starts)
     return float((V[0, index] * share).sum(1).mean())
 
@@ -127,14 +126,14 @@ def better_refined(policy: Policy) -> Policy:
 
     Where tables are possible, networks were chosen on purpose: their answer is not refined.
     """
-    points, simulate, phi = policy.knowledge.points, simulator(policy.knowledge), policy.model.phi
-    if points is None or simulate is None or policy.clueless or can_list(phi.seen_space, phi.ends):
+    points, simulate, model = policy.knowledge.points, simulator(policy.knowledge), policy.model
+    chosen = model.landmarks is None and can_list(model.phi.seen_space, model.phi.ends)
+    if points is None or simulate is None or policy.clueless or chosen:
         return policy
-    planned = refined_on_points(policy, points)
-    reward = reward_function(policy.reward, policy.knowledge)
+    other, reward = refined_on_points(policy, points), reward_function(policy.reward, policy.knowledge)
     with threads(1):  # the operations are too small for several threads
-        returns = simulate.play([greedy_actions(policy), greedy_actions(planned)], reward).returns.mean(1)
-    return planned if returns[1] > returns[0] else policy
+        returns = simulate.play([greedy_actions(policy), greedy_actions(other)], reward).returns.mean(1)
+    return other if returns[1] > returns[0] else policy
 
 
 def refinable(knowledge: Knowledge) -> KeptTransitions:

@@ -277,7 +277,8 @@ def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | 
     """The score and the value of a policy in simulated episodes.
 
     The best return is the largest of this policy's, of F . z alone, of a plan's among points and, where the environment
-    is smooth, of what the plan promises. Otherwise promises are too optimistic: they choose among noisy outcomes.
+    is smooth or none of these is better than the random policy, of what the plan promises. Otherwise promises are too
+    optimistic: they choose among noisy outcomes.
     """
     knowledge = policy.knowledge
     simulate = simulator(knowledge)
@@ -287,10 +288,10 @@ def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | 
     played = simulate.play([None, *map(greedy_actions, policies)], pays, EPISODES)
     random, J, *others = played.returns.mean(1)
     best, value = max(J, *others), float(played.discounted[1].mean())
-    if simulate.smooth:
+    rounding = NO_GAIN * horizon(knowledge)[0] * float(np.abs(pays(knowledge.sample.rows)).max())
+    if simulate.smooth or best - random <= rounding:  # a poor plan does not mean that there is nothing to gain
         best = max(best, promised(points, pays, knowledge, simulate.packed(played.starts)))
-    largest = float(np.abs(pays(knowledge.sample.rows)).max())
-    if best - random <= NO_GAIN * horizon(knowledge)[0] * largest:
+    if best - random <= rounding:
         return None, value
     return float(np.clip((J - random) / (best - random), -1.0, 1.0)), value
 
