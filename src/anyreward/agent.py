@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from anyreward.acting.better import better_refined, improved, other_z, refined
+from anyreward.acting.better import better_refined, improved, other_z, planned, refined
 from anyreward.acting.exact import Scores, packed_states, reward_table, score_goals, score_policies
 from anyreward.acting.explore import sample_rewards
 from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
 from anyreward.acting.play import GoalScores, reach_goals
-from anyreward.acting.policy import Policy, action_probabilities
+from anyreward.acting.policy import PLAN, Plan, Policy, action_probabilities
 from anyreward.errors import UserError
 from anyreward.folder import Saved, load_folder, save_folder, serialised
 from anyreward.learning.replay import Transitions
@@ -101,9 +101,9 @@ class Agent:
         Args:
             reward: the reward, in any of the forms of docs/rewards.md.
             refine: planning for this reward, starting from F . z, on transitions kept with the agent. With categories,
-                the number of steps of value iteration. With networks of at most eight numbers, any positive number
-                means to plan among points, and None, the default, to do so if the result has a larger return in
-                simulated episodes, in a model of held-out transitions. 0: F . z alone, at once.
+                the number of steps of value iteration. With at most eight numbers, any positive number means to plan
+                among points, and None, the default, to do so if the result has a larger return in simulated episodes,
+                in a model of held-out transitions. 0: F . z alone, at once.
             improve: generalised policy improvement: act by the maximum of the values of other policies pi_z' for this
                 reward. A number of z' drawn as in training, or "goals" for B of training features, or the z'
                 themselves (m, d).
@@ -143,11 +143,7 @@ class Agent:
         return reward.is_goal or not self.knowledge.method.goals_only
 
     def sample_rewards(
-        self,
-        world: World | str | Path | gym.Env[Any, Any],
-        budget: int = 10_000,
-        seed: int = 0,
-        progress: bool = True,
+        self, world: World | str | Path | gym.Env[Any, Any], budget: int = 10_000, seed: int = 0, progress: bool = True
     ) -> Reward:
         """Samples of the reward of an environment: run the exploration policy again and record the rewards.
 
@@ -197,37 +193,29 @@ class Agent:
             reward = policy.reward
         known = None if reward is None else reward.settled(self.knowledge)
         rewards = None if known is None else lambda rows: known.values(self.knowledge, rows.features)
-        tuned = finetune(
-            policy,
-            self.world() if source is None else source,
-            gamma=self.settings.gamma,
-            rewards=rewards,
-            steps=steps,
-            updates=updates,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            epsilon=epsilon,
-            seed=seed,
-            progress=progress,
-        )
+        source = self.world() if source is None else source
+        tuned = finetune(policy, source, rewards, steps, updates, batch_size, learning_rate, epsilon, seed, progress)
         return tuned if reward is None else replace(tuned, reward=reward)
 
     def load_policy(self, path: str | Path) -> Policy:
-        """Load a policy that was saved with `Policy.save`, including its fine-tuning."""
+        """Load a policy that was saved with `Policy.save`, including its fine-tuning or its plan among points."""
         path = Path(path)
         data = read_task(path)
-        policy = self.ask(from_z(path))
-        if "tuned_sha256" not in data:
+        policy = self.ask(from_z(path), refine=0)
+        if "tensors_sha256" not in data:
             return policy
         beside = path.with_suffix(".safetensors")
         content = beside.read_bytes() if beside.is_file() else b""
-        if sha256(content) != data["tuned_sha256"]:
+        if sha256(content) != data["tensors_sha256"]:
             raise UserError(f"{beside} does not match {path.name}: it is missing, damaged or of another policy.")
+        policy = replace(policy, task=policy.task._replace(scale=data["scale"]))
+        tensors = load_tensors(content)
+        if PLAN in tensors and self.knowledge.points is not None:
+            return planned(policy, Plan(self.knowledge.points, tensors[PLAN]))
         with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
             tuned = Residual(self.model.observation_encoder, self.model.actions)
-        tuned.load_state_dict(load_tensors(content))
-        task = policy.task._replace(scale=data["scale"])
-        return replace(policy, tuned=tuned.requires_grad_(False), task=task, whole=True)
+        tuned.load_state_dict(tensors)
+        return replace(policy, tuned=tuned.requires_grad_(False), whole=True)
 
     def coverage(self) -> Coverage:
         """Which part of the range of each feature the training data has visited; print it for a table."""
@@ -290,11 +278,7 @@ class Agent:
         return score_policies(mdp, np.stack(pi), np.stack([reward_table(r, knowledge, mdp) for r in rewards]))
 
     def reach_goals(
-        self,
-        goals: int | Array | None = None,
-        seed: int = 0,
-        epsilon: float | None = None,
-        world: World | None = None,
+        self, goals: int | Array | None = None, seed: int = 0, epsilon: float | None = None, world: World | None = None
     ) -> GoalScores:
         """Play one episode for each goal, by the paper's protocol for this world.
 

@@ -89,7 +89,7 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Map
             "names": phi.names,
             "tolerance": None if phi.tolerance is None else asdict(phi.tolerance),
         },
-        "settings": knowledge.settings.to_json(),
+        "settings": asdict(knowledge.settings),
         "run": asdict(saved.run),
     }
     files = {"weights.safetensors": content, **(beside or {}), "agent.json": as_json(config)}

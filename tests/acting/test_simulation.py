@@ -116,6 +116,29 @@ def test_the_better_one_is_taken(agent: ar.Agent, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.ask(reward).q(observation), answer.q(observation))
 
 
+def test_a_plan_is_saved_with_its_policy(agent: ar.Agent, tmp_path: Path) -> None:
+    reward = ar.reward("-abs(f0) - 5 * abs(f2) - 5 * ended")
+    planned = agent.ask(reward, refine=1)
+    again = agent.load_policy(planned.save(tmp_path / "planned.json"))
+    states = agent.sample.rows[:50, :4].numpy()
+    np.testing.assert_array_equal(again.q(states), planned.q(states))
+    assert again.refined
+    plain = agent.load_policy(agent.ask(reward, refine=0).save(tmp_path / "plain.json"))
+    assert not plain.refined  # it is the policy that was saved, not the one that `ask` prefers
+    with pytest.raises(ar.UserError, match="are not saved"):
+        agent.ask(reward, refine=1, improve=2).save(tmp_path / "improved.json")
+
+
+def test_smooth_environments_keep_points_beside_their_tables() -> None:
+    car = ar.train("MountainCar-v0", updates=2_000, progress=False)
+    assert car.model.landmarks is not None
+    assert car.knowledge.points is not None
+    assert len(car.knowledge.points.features) > 900
+    maze = ar.train("continuous-maze", updates=200, progress=False)
+    assert maze.model.landmarks is not None
+    assert maze.knowledge.points is None  # it has walls and noise
+
+
 def test_a_goal_among_numbers_is_simulated_with_a_size(agent: ar.Agent) -> None:
     goal = ar.goal(0.0, 0.0, 0.0, 0.0)
     pays = reward_function(goal, agent.knowledge)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ def test_paper_is_the_papers_table_for_the_discrete_maze() -> None:
         "learning_rate_decay": 0.0,
         "warmup_steps": 0,
     }
-    paper = preset("paper").to_json()
+    paper = asdict(preset("paper"))
     assert {name: paper[name] for name in table} == table
     assert preset("paper") == Settings()
 
@@ -58,7 +58,7 @@ def test_unknown_names() -> None:
     with pytest.raises(UserError, match="no setting 'lr'"):
         Settings().with_(lr=0.1)
     with pytest.raises(UserError, match="no setting 'colour'"):
-        Settings().with_(**{**Settings().to_json(), "colour": "red"})
+        Settings().with_(**{**asdict(Settings()), "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_the_edges_are_accepted(edge: dict[str, Any]) -> None:
     "settings", [preset("paper"), preset("fast", dim=7, gamma=0.5, features="observation", seed=3)]
 )
 def test_json_round_trip(settings: Settings) -> None:
-    text = json.dumps(settings.to_json())
+    text = json.dumps(asdict(settings))
     assert Settings().with_(**json.loads(text)) == settings
     assert set(json.loads(text)) == {field.name for field in fields(Settings)}
 

@@ -117,7 +117,6 @@ def test_two_states_by_hand() -> None:
     assert fb.forward(z) == pytest.approx(M / QUARTERS)
     assert fb.model_density(z) == pytest.approx(M / QUARTERS)
     assert fb.q(z, r) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
-    assert fb.preferences(z) == pytest.approx(np.array([[0.5, 1.0], [2.0, 1.5]]))
     assert fb.state_value(z, r).tolist() == [0, 0]
     assert (fb.goals, fb.dimension) == (2, 2)
 
@@ -315,7 +314,7 @@ def test_other_coordinates_change_neither_policies_nor_Q(world: World, bias: boo
     assert close(turned.forward(z_turned), fb.forward(z) @ np.linalg.inv(C), 1e-6)
     assert close(turned.q(z_turned, r), fb.q(z, r), 1e-6)
     assert (turned.policy(z_turned) == fb.policy(z)).all()
-    assert close(turned.preferences(z_turned), fb.preferences(z), 1e-6)
+    assert close(turned.forward(z_turned) @ z_turned, fb.forward(z) @ z, 1e-6)
     assert close(turned.model_density(z_turned), fb.model_density(z), 1e-6)
 
 
@@ -419,7 +418,7 @@ def test_universal_successor_features_are_a_special_case(world: World, d: int) -
     covariance = (world.rho[:, None] * B).T @ B
     z = covariance @ w
     assert (fb.policy(z) == pi).all()
-    assert close(fb.preferences(z), psi @ w, 1e-8)
+    assert close(fb.forward(z) @ z, psi @ w, 1e-8)
     assert close(fb.forward(z) @ covariance, psi, 1e-7)
 
 

@@ -60,7 +60,7 @@ def test_the_torus_by_hand() -> None:
     fb = toric_fb(4, 1, gamma=0.7)
     assert fb.mdp.gamma == 0.7
     assert np.abs(fb.B - [[1, 0], [0, 1], [-1, 0], [0, -1]]).max() < 1e-12
-    assert fb.preferences(fb.B[1])[0] == pytest.approx([0, 1, -1], abs=1e-12)  # cos(2 pi (s + a - s') / k)
+    assert (fb.forward(fb.B[1]) @ fb.B[1])[0] == pytest.approx([0, 1, -1], abs=1e-12)  # cos(2 pi (s + a - s') / k)
     assert fb.z_of(np.eye(4)[1]) == pytest.approx(fb.B[1] / 4)
 
 

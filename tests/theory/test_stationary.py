@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyreward.errors import UserError
-from anyreward.theory.fb import exact, goals_are_states
+from anyreward.theory.fb import exact, goals_are_states, inverse_covariance
 from anyreward.theory.stationary import (
     SuccessorDensity,
-    best_backward,
-    best_forward,
     density_of,
     fb_loss,
     linear_z,
@@ -35,6 +33,16 @@ def density(world: World) -> SuccessorDensity:
     fb = exact(world.mdp, world.rho, world.phi)
     rho = world.rng.dirichlet(np.ones(world.phi.size)) + 0.02
     return density_of(fb, world.normal(fb.dimension), rho / rho.sum())
+
+
+def best_forward(at: SuccessorDensity, B: Array) -> Array:
+    """(n, d) F = (Cov B)^-1 Succ(B), the least loss for this B; a pseudo-inverse where Cov B is singular."""
+    return successor_features(at, B) @ inverse_covariance(B, at.rho_goals)
+
+
+def best_backward(at: SuccessorDensity, F: Array) -> Array:
+    """(G, d) B = (Cov F)^-1 Pred(F), the least loss for this F; a pseudo-inverse where Cov F is singular."""
+    return predecessor_features(at, F) @ inverse_covariance(F, at.rho)
 
 
 def slow_loss(at: SuccessorDensity, F: Array, B: Array) -> float:

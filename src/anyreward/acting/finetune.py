@@ -18,20 +18,21 @@ from torch import Tensor, nn
 
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
-from anyreward.learning.collect import Collector, GreedyActions, with_ends
+from anyreward.learning.collect import Collector, GreedyActions
+from anyreward.learning.datasets import packed_transitions
 from anyreward.learning.frames import Frames
 from anyreward.learning.gradient import learning_rate_factor
 from anyreward.learning.machine import threads
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.model.encoding import Encoder
-from anyreward.model.networks import ConvEncoder, input_layer, mlp
+from anyreward.model.networks import ConvEncoder, mlp, run_mlp
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import samples
+from anyreward.worlds.spaces import Array
 from anyreward.worlds.stepping import opened, together
 from anyreward.worlds.world import World, open_world
 
-Array = np.ndarray[Any, Any]
 Rewards = Callable[[Transitions], Array]
 """(n,) the rewards of some transitions."""
 
@@ -90,12 +91,7 @@ class Residual(nn.Module):
     def forward(self, packed: Tensor) -> Tensor:
         """(n, A)."""
         x = self.encoder.compact(packed)
-        first, *others = self.net
-        assert isinstance(first, nn.Linear)
-        y = input_layer(first, x if self.conv is None else self.conv(x))
-        for layer in others:
-            y = layer(y)
-        return self.unit * y
+        return self.unit * run_mlp(self.net, x if self.conv is None else self.conv(x))
 
 
 class Experience:
@@ -152,9 +148,9 @@ def q_learning_loss(q: nn.Module, target: nn.Module, batch: TunedBatch, gamma: f
 class Tuner:
     """Learns q_theta on top of a policy's F . z, which is fixed."""
 
-    def __init__(self, policy: Policy, gamma: float, most: int, rewards: Rewards | None) -> None:
-        self._policy, self._gamma, self._rewards = policy, gamma, rewards
-        self._mean = (1 - gamma) * policy.task.constant  # of the reward asked for, which was removed from z
+    def __init__(self, policy: Policy, most: int, rewards: Rewards | None) -> None:
+        self._policy, self._gamma, self._rewards = policy, policy.knowledge.settings.gamma, rewards
+        self._mean = (1 - self._gamma) * policy.task.constant  # of the reward asked for, which was removed from z
         self._seen: list[tuple[Tensor, Array]] = []
         self.experience = Experience(policy, most)
 
@@ -193,26 +189,21 @@ class Tuner:
         """All observed rewards, as samples."""
         phi, rewards = (torch.cat([p for p, _ in self._seen]), np.concatenate([r for _, r in self._seen]))
         if not rewards.any():
-            warnings.warn(
-                f"All {len(rewards):,} observed rewards are zero: there was nothing to learn.",
-                stacklevel=4,
-            )
+            warnings.warn(f"All {len(rewards):,} observed rewards are zero: there was nothing to learn.", stacklevel=4)
         return samples(self._policy.model.phi.readable(phi.numpy()), rewards, "other")
 
 
 def finetune(
     policy: Policy,
     source: World | str | Path | gym.Env[Any, Any] | RewardedTransitions,
-    *,
-    gamma: float,
-    rewards: Rewards | None = None,
-    steps: int = 20_000,
-    updates: int = 5_000,
-    batch_size: int = 128,
-    learning_rate: float = 1e-3,
-    epsilon: float = 0.6,
-    seed: int = 0,
-    progress: bool = True,
+    rewards: Rewards | None,
+    steps: int,
+    updates: int,
+    batch_size: int,
+    learning_rate: float,
+    epsilon: float,
+    seed: int,
+    progress: bool,
 ) -> Policy:
     """See `Agent.finetune`. ``rewards`` replaces the rewards of the source."""
     for name, value in (("steps", steps), ("updates", updates), ("batch_size", batch_size)):
@@ -229,13 +220,13 @@ def finetune(
         collector = None
         if isinstance(source, RewardedTransitions):
             rows, received = _offline(policy, source)
-            tuner = Tuner(policy, gamma, len(received), rewards)
+            tuner = Tuner(policy, len(received), rewards)
         else:
             world = open_world(source)
             policy.model.phi.check_fits(world.name, world.observation_space, world.action_space)
             stepper = stack.enter_context(opened(world, together(world, ENVIRONMENTS)))
             collector = Collector(stepper, policy.model.phi, seed)
-            tuner = Tuner(policy, gamma, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs), rewards)
+            tuner = Tuner(policy, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs), rewards)
             rows, received = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
         tuner.remember(rows, received)
         tuned = tuner.begin(learning_rate, seed)
@@ -265,32 +256,8 @@ def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, A
     phi, n = policy.model.phi, len(np.asarray(given.actions))
     actions = np.asarray(given.actions).astype(np.int64) - phi.action_start
     terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
-    before, after = phi.seen(given.observations), phi.seen(given.next_observations)
-    r = np.asarray(given.rewards, dtype=np.float64)
-    shapes = {"observations": before.shape[:1], "next_observations": after.shape[:1], "actions": actions.shape}
-    shapes |= {"rewards": r.shape, "terminated": terminated.shape}
-    wrong = {name: shape for name, shape in shapes.items() if shape != (n,)}
-    if n == 0 or wrong:
-        raise UserError(
-            f"There are {n} actions, so all other arrays must have the shape ({n},); got {wrong or 'none'}."
-        )
-    for name, rows_of in (("observations", before), ("next_observations", after)):
-        if not np.isfinite(rows_of).all():
-            raise UserError(
-                f"{name} hold NaN or infinity, first in row {int(np.argwhere(~np.isfinite(rows_of))[0][0])}."
-            )
     if ((actions < 0) | (actions >= phi.actions)).any():
         raise UserError(f"Actions must lie between {phi.action_start} and {phi.action_start + phi.actions - 1}.")
-    rows = {
-        "observations": before,
-        "actions": actions,
-        "next_observations": after,
-        "terminated": terminated,
-        "features": phi.of(given.observations, before, actions),
-    }
-    if phi.ends:
-        after = rows["next_observations"] = phi.seen(given.next_observations, terminated)
-        rows |= {"next_features": phi.of(given.next_observations, after, actions), "rewards": r}
-        rows = with_ends(rows, np.random.default_rng(0), phi.actions)
-        r = rows.pop("rewards")
-    return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}), r
+    rewards = np.asarray(given.rewards, dtype=np.float64)
+    columns = (given.observations, actions, given.next_observations, terminated, rewards)
+    return packed_transitions(phi, *columns, "the given transitions")

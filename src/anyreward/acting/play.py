@@ -20,11 +20,10 @@ from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import stack
+from anyreward.worlds.spaces import Array, stack
 from anyreward.worlds.stepping import Stepper, around, opened, together
 from anyreward.worlds.world import World, open_world
 
-Array = np.ndarray[Any, Any]
 Preferences = Callable[[Tensor, Array], Tensor]
 """(n, A) preferences among actions, for packed observations (n, packed) and the index of each one's goal (n,)."""
 ActBatch = Callable[[Any], Array]
@@ -295,11 +294,7 @@ def play_goals(
 
 
 def reach_goals(
-    world: World,
-    knowledge: Knowledge,
-    goals: int | Array | None = None,
-    seed: int = 0,
-    epsilon: float | None = None,
+    world: World, knowledge: Knowledge, goals: int | Array | None = None, seed: int = 0, epsilon: float | None = None
 ) -> GoalScores:
     """See `Agent.reach_goals`."""
     test = goal_test_of(world)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from anyreward.errors import UserError
 from anyreward.model.model import Model
 from anyreward.rewards.inference import Belief
+from anyreward.rewards.kept import KeptPoints
 from anyreward.rewards.knowledge import Knowledge, Task
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.state_value import state_value
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Correction = Callable[["Policy", Tensor, Tensor], Tensor]
 """(policy, packed observations (n, packed), Q (n, A)) -> corrected Q (n, A)."""
+PLAN = "plan"
+"""The name of a plan's Q in the file beside a saved policy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A correction: Q at points among states of numbers, instead of F . z."""
+
+    points: KeptPoints
+    Q: Tensor
+    """(1, M, A)"""
+
+    def __call__(self, policy: Policy, packed: Tensor, _: Tensor) -> Tensor:
+        """(n, A) Q at packed observations (n, packed)."""
+        return self.points.table.look_up(packed, self.Q)
 
 
 class Acts(Protocol):
@@ -214,23 +230,27 @@ class Policy:
         self.__dict__.pop("trust", None)  # it was computed for the previous z
 
     def save(self, path: str | Path) -> Path:
-        """Write z_R and its agent's fingerprint to a JSON file, and q_theta of fine-tuning to a file beside it.
+        """Write z_R and its agent's fingerprint to a JSON file, and fine-tuning or a plan to a file beside it.
 
         `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the policy, which acts greedily.
         """
         path = check_task_path(path)
-        if self.corrections:
-            raise UserError("The effects of refine and improve are not saved; ask with refine=0 and without improve.")
+        plans = [one for one in self.corrections if isinstance(one, Plan) and one.points is self.knowledge.points]
+        if len(plans) < len(self.corrections) or len(plans) > 1:
+            raise UserError(
+                "The effects of improve, and of refine among categories, are not saved; ask with refine=0 and without "
+                "improve."
+            )
         beside = path.with_suffix(".safetensors")
-        if self.tuned is not None and beside.exists() and not path.exists():
-            raise UserError(f"{beside} exists and belongs to something else; choose another name.")
         z_R = self.belief.found.z.tolist()
         data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.reward), "z_R": z_R}
         files = {}
-        if self.tuned is not None:
-            weights = save_tensors({name: value.contiguous() for name, value in self.tuned.state_dict().items()})
-            files[beside] = weights
-            data |= {"tuned_sha256": sha256(weights), "scale": self.reward_scale}
+        if self.tuned is not None or plans:
+            if beside.exists() and not path.exists():
+                raise UserError(f"{beside} exists and belongs to something else; choose another name.")
+            tensors = {PLAN: plans[0].Q} if self.tuned is None else self.tuned.state_dict()
+            files[beside] = save_tensors({name: value.contiguous() for name, value in tensors.items()})
+            data |= {"tensors_sha256": sha256(files[beside]), "scale": self.reward_scale}
         write_together({**files, path: as_json(data)})
         return path
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from anyreward.acting.policy import Policy
 from anyreward.learning.explorer import can_explore
-from anyreward.learning.local_model import LocalModel
 from anyreward.learning.replay import Transitions
-from anyreward.learning.transition_model import spread_of
+from anyreward.learning.transition_model import local_model
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
 
@@ -51,8 +50,7 @@ class Simulator:
         phi = knowledge.model.phi
         self._phi, self._episodes = phi, knowledge.episodes
         self._horizon, self._gamma = horizon(knowledge), knowledge.settings.gamma
-        scale = spread_of(rows.observations, phi.ends)[: -1 if phi.ends else None].numpy()
-        self._model = LocalModel(rows, phi.actions, phi.ends, scale)
+        self._model = local_model(rows, phi.actions, phi.ends)
 
     @property
     def smooth(self) -> bool:

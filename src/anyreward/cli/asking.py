@@ -56,11 +56,13 @@ class Ask:
     video: Path | None = None
     """Write a film of a rollout to this GIF, if the environment can be rendered."""
     refine: int | None = None
-    """Refine the policy by this number of steps of value iteration on kept transitions (categories), or by planning
-    among points (networks of at most eight numbers). 0: F . z alone. Without it: among points, if simulated episodes
-    are better with it."""
+    """Plan for this reward, on transitions kept with the agent. 0: no planning, F . z alone.
+    If observations are categories: the number of steps of value iteration.
+    If they are at most eight numbers and F is a network: any positive number plans among kept points. Without this
+    option, that is done if it is better in simulated episodes."""
     improve: int | str | None = None
-    """Generalised policy improvement over this number of z, drawn as in training, or over "goals"."""
+    """Generalised policy improvement over this number of z, drawn as in training, or over the z of visited states
+    ("goals")."""
     seed: int = 0
     """Seed of rollouts and exploration."""
 

@@ -24,8 +24,8 @@ class Show:
         """Print the coverage; draw a picture on request."""
         agent = Agent.load(self.run_folder)
         coverage, phi, sample = agent.coverage(), agent.model.phi, agent.sample
-        distinct = "all distinct" if agent.knowledge.categorical else "a sample of"
-        print(f"{agent}\n\nVisited in training ({distinct} {coverage.rows:,} states):\n{coverage}")
+        states = f"{coverage.rows:,} states, " + ("all distinct" if agent.knowledge.categorical else "a sample")
+        print(f"{agent}\n\nVisited in training ({states}):\n{coverage}")
         if self.figure is not None:
             width = phi.state_packed if phi.table is None else phi.table.shape[1]
             rows = phi.readable(sample.rows.numpy())[:, :width]

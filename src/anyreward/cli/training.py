@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyreward.errors import UserError
+from anyreward.folder import holds_agent
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.tools.sweep import train_seeds
 from anyreward.training import resume, train
@@ -104,7 +105,7 @@ class Resume:
 
 
 def _stopped(folders: Sequence[Path]) -> UserError:
-    kept = [str(folder) for folder in folders if (folder / "agent.json").exists()]
+    kept = [str(folder) for folder in folders if holds_agent(folder)]
     saved = f"the agent is saved in {', '.join(kept)}" if kept else "nothing was saved"
     again = f" To continue: anyreward resume {kept[0]}" if kept else ""
     return UserError(f"Stopped; {saved}.{again}")

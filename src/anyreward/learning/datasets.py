@@ -15,10 +15,8 @@ from anyreward.learning.collect import with_ends
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import FeatureMap
 from anyreward.storage.files import read_arrays
-from anyreward.worlds.spaces import Space, take
+from anyreward.worlds.spaces import Array, Space, pack_seen, take
 from anyreward.worlds.world import discrete_actions
-
-Array = np.ndarray[Any, Any]
 
 KEYS = ("observations", "actions", "next_observations", "terminations", "n_states", "n_actions")
 NAMES_KEYS = ("feature_names", "feature_table")
@@ -51,26 +49,56 @@ class Dataset:
 
     def transitions(self, features: FeatureMap, next_features: bool = False) -> Transitions:
         """The packed transitions, with phi(s, a), and with ``next_features`` phi of the next state as well."""
-        packed = features.seen(self.observations)
-        following = features.seen(self.next_observations, self.terminated.astype(bool))
         actions = (self.actions - discrete_actions(self.action_space).start).astype(np.int64)
-        rows = {
-            "observations": packed,
-            "actions": actions,
-            "next_observations": following,
-            "terminated": self.terminated.astype(bool),
-            "features": features.of(self.observations, packed, actions),
-        }
-        if next_features or features.ends:
-            rows["next_features"] = features.of(self.next_observations, following, actions)
-        for name in ("observations", "next_observations"):
-            if not np.isfinite(rows[name]).all():
-                bad = int(np.flatnonzero(~np.isfinite(rows[name]).all(1))[0])
-                column = name.replace("_", " ")
-                raise UserError(f"The {column} of dataset {self.name} hold NaN or infinity, first in row {bad}.")
-        if features.ends:
-            rows = with_ends(rows, np.random.default_rng(0), features.actions)
-        return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()})
+        given = (self.observations, actions, self.next_observations, self.terminated.astype(bool))
+        no_rewards, what = np.zeros(len(actions)), f"dataset {self.name}"
+        return packed_transitions(features, *given, no_rewards, what, next_features)[0]
+
+
+def packed_transitions(
+    phi: FeatureMap,
+    observations: Any,
+    actions: Array,
+    next_observations: Any,
+    terminated: Array,
+    rewards: Array,
+    what: str,
+    next_features: bool = False,
+) -> tuple[Transitions, Array]:
+    """Transitions of raw observations and of actions that count from zero, packed, and their rewards (n,).
+
+    With terminal states as states, there are further rows for these. ``what`` describes the data in error messages.
+    """
+    n = len(actions)
+    before, after = (pack_seen(phi.observation_space, batch) for batch in (observations, next_observations))
+    shapes = {"observations": before.shape[:1], "next_observations": after.shape[:1], "actions": actions.shape}
+    shapes |= {"rewards": rewards.shape, "terminated": terminated.shape}
+    wrong = {name: shape for name, shape in shapes.items() if shape != (n,)}
+    if wrong:
+        raise UserError(
+            f"There are {n} actions in {what}, so all other arrays must have the shape ({n},); got {wrong}."
+        )
+    if n == 0:
+        raise UserError(f"There are no transitions in {what}.")
+    for name, packed in (("observations", before), ("next observations", after)):
+        bad = np.flatnonzero(~np.isfinite(packed).all(1))
+        if len(bad):
+            raise UserError(f"The {name} of {what} hold NaN or infinity, first in row {bad[0]}.")
+    before, after = phi.marked(before), phi.marked(after, terminated)
+    rows = {
+        "observations": before,
+        "actions": actions,
+        "next_observations": after,
+        "terminated": terminated,
+        "features": phi.of(observations, before, actions),
+        "rewards": rewards,
+    }
+    if next_features or phi.ends:
+        rows["next_features"] = phi.of(next_observations, after, actions)
+    if phi.ends:
+        rows = with_ends(rows, np.random.default_rng(0), phi.actions)
+    rewards = rows.pop("rewards")
+    return Transitions(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}), rewards
 
 
 def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
@@ -105,9 +133,13 @@ def _read_npz(path: Path) -> Dataset:
     missing = [key for key in ("observations", "actions", "next_observations") if key not in data]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(data))}. Keys:\n{NPZ_KEYS}")
-    if data["actions"].ndim != 1:
-        raise UserError(f"actions of {path} has shape {data['actions'].shape}; expected (n,) whole numbers from 0.")
-    n = len(data["actions"])
+    actions = data["actions"]
+    if actions.ndim != 1 or actions.dtype.kind not in "iu" or (actions < 0).any():
+        raise UserError(
+            f"actions of {path} has shape {actions.shape} and type {actions.dtype}; expected (n,) whole numbers from "
+            "0. Continuous actions are not supported."
+        )
+    n = len(actions)
     data.setdefault("terminations", np.zeros(n, dtype=bool))
     for key in ("observations", "next_observations", "terminations"):
         if len(data[key]) != n:
@@ -122,12 +154,6 @@ def _read_npz(path: Path) -> Dataset:
     if data["observations"].shape != data["next_observations"].shape:
         shapes = f"{data['observations'].shape} and {data['next_observations'].shape}"
         raise UserError(f"observations and next_observations of {path} differ in shape: {shapes}.")
-    actions = data["actions"]
-    if actions.ndim != 1 or actions.dtype.kind not in "iu" or actions.min() < 0:
-        raise UserError(
-            f"actions of {path} has shape {actions.shape} and type {actions.dtype}; expected (n,) whole numbers from "
-            "0. Continuous actions are not supported."
-        )
     n_actions = _scalar(data, "n_actions", int(actions.max()) + 1)
     if actions.max() >= n_actions:
         raise UserError(f"n_actions of {path} is {n_actions}, but an action {actions.max()} occurs.")

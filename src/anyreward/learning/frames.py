@@ -7,15 +7,13 @@ import os
 import shutil
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 SHARE = 0.9
 """Largest share of the free memory, or disk space, for frames."""

@@ -13,8 +13,7 @@ from anyreward.errors import UserError
 from anyreward.learning.batch import draw_rows
 from anyreward.learning.gradient import GradientMethod
 from anyreward.learning.method import Behaviour, Report
-from anyreward.learning.replay import Replay
-from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.settings import Settings
 from anyreward.learning.update import Learner, forward_taken, in_pieces
 from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model, make_encoders
@@ -28,10 +27,8 @@ class GoalDQN(GradientMethod):
     goals_only = True
     uses_next_features = True  # they determine whether the goal was reached
     whole_episodes = True
-
-    def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
-        super().__init__(model, replay, s, run)
-        self.goals: Goals | None = None
+    goals: Goals | None = None
+    """the goals of the world, set by `enter`"""
 
     @classmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:

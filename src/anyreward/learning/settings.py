@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -117,15 +117,15 @@ class Settings:
     hindsight: Share = 0.8
     """For goal-dqn-her only: share of goals that are replaced by features reached later in the same episode."""
     features_include_action: bool | None = None
-    """Whether B sees the action too, B(s, a), so that rewards may depend on it. None: where episodes may terminate and
-    tables can list all pairs of a state and an action (at most 4,096)."""
+    """Whether B sees the action too, B(s, a), so that rewards may depend on it. None: it does if episodes may terminate
+    and tables can list all pairs of a state and an action (at most 4,096)."""
     exploration: Share = 1.0
     """epsilon of the behaviour policy, the probability of a uniformly random action.
     Other actions are the greedy ones of a random z, with one z per episode."""
     explore: Literal["z", "rare"] = "z"
-    """The behaviour policy: uniform actions, or pi_z with one z per episode, as ``exploration`` says (z); or go to the
-    states and actions that were tried least, with a fifth of uniform actions (rare). rare needs states that can be
-    listed, or at most eight numbers; elsewhere, and for goal-dqn, it is z."""
+    """The behaviour policy. z: uniform actions, or pi_z with one z per episode (see ``exploration``).
+    rare: go to the states and actions that were tried least, with a fifth of uniform actions. This needs states that
+    can be listed, or at most eight numbers; otherwise, and for goal-dqn, z is used."""
     warmup_steps: Count = 0
     """Transitions collected before the first cycle, with uniformly random actions."""
     steps_per_cycle: Count = 200
@@ -171,10 +171,6 @@ class Settings:
     def transitions(self) -> int:
         """The number of transitions that a run collects; tables collect more where there are many states."""
         return self.warmup_steps + self.updates * self.steps_per_cycle // self.updates_per_cycle
-
-    def to_json(self) -> dict[str, Any]:
-        """All settings by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -116,26 +116,22 @@ def neighbour_model(
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
     data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
-    n = len(data.actions)
-    x, scale = data.observations.double(), spread_of(data.observations, ends)
-    x, most = x / scale, min(most, max(1, n // per_point))
+    scale, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
+    x = data.observations.double() / scale
     change = (data.next_observations.double() - data.observations.double()) / scale
     over = x[:, -1] > 0.5 if ends else None
     _, radius = far_points(_some(x, most, over), min(most, len(x)))
-    moves = change[:, :-1] if ends else change
-    does = behaviours(x, moves if effects else moves[:, :0], data.actions, actions)  # in units of a typical change
-    if over is not None:
-        does[over] = 0.0  # nothing follows a terminal state
-    described = torch.cat([x, radius * does.flatten(1)], 1)  # a typical change counts like the distance of points
+    described = _described(x, change, data.actions, actions, radius, over) if effects else x
     points, _ = spread_points(described, most, over)
     centres = points[:, : x.shape[1]]
+    local = None
     if effects:
         _tell_apart(states, points, x, described, scale, radius, actions)
     else:
         states.know((centres * scale).float(), scale)
+        states.triangulate(ends)
+        local = LocalModel(data, actions, ends, scale[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
-
-    local = None if effects else LocalModel(data, A, ends, scale[: x.shape[1] - ends].numpy())
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -160,6 +156,14 @@ def neighbour_model(
     return model, data.features[_nearest(described, points, 1)[:, 0]]
 
 
+def _described(x: Tensor, change: Tensor, taken: Tensor, actions: int, radius: float, over: Tensor | None) -> Tensor:
+    """(n, p + A p) rows x (n, p), with the effects of actions; a typical one counts like the distance of points."""
+    does = behaviours(x, change if over is None else change[:, :-1], taken, actions)
+    if over is not None:
+        does[over] = 0.0  # nothing follows a terminal state
+    return torch.cat([x, radius * does.flatten(1)], 1)
+
+
 def _smooth_outcomes(
     local: LocalModel, centres: Tensor, scale: Tensor, action: int, last: Tensor, ends: bool
 ) -> tuple[Tensor, Tensor]:
@@ -179,8 +183,6 @@ def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor
 
     In units of a typical change. All zero if outcomes are too random to be estimated from two rows.
     """
-    if change.shape[1] == 0:
-        return torch.zeros(len(x), actions, 0, dtype=torch.float64)
     size = change.square().sum(1).mean().sqrt().clamp(min=1e-12)
     means, noise = torch.zeros(len(x), actions, change.shape[1], dtype=torch.float64), torch.zeros(())
     for action in range(actions):
@@ -235,6 +237,12 @@ def spread_of(x: Tensor, ends: bool) -> Tensor:
     if ends:
         scale[-1] = ENDED
     return scale
+
+
+def local_model(rows: Transitions, actions: int, ends: bool) -> LocalModel:
+    """The local model of transitions; with ``ends`` the last column marks terminal states."""
+    scale = spread_of(rows.observations, ends)[: rows.observations.shape[1] - ends]
+    return LocalModel(rows, actions, ends, scale.numpy())
 
 
 def _arrives(data: Transitions, ends: bool) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +12,7 @@ from anyreward.errors import UserError
 from anyreward.model.encoding import Encoder
 from anyreward.model.networks import dense
 from anyreward.model.rank import learned_directions
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 LANDMARKS = 500
 """Number of Gaussians that eigenfunctions of the Laplacian are combined from, if features are numbers."""
@@ -63,7 +61,7 @@ class Basis(nn.Module):
         table = np.zeros((0, 1))
         if coordinates is not None and self.by_position:
             table = np.asarray(coordinates, dtype=np.float64)
-        table = (table - table.mean(0)) / np.maximum(table.std(0), 1e-9) if len(table) else table
+            table = (table - table.mean(0)) / np.maximum(table.std(0), 1e-9)
         self.register_buffer("fitted", torch.tensor(False))
         self.register_buffer("coordinates", torch.tensor(table, dtype=torch.float32))
         inputs = table.shape[1] if len(table) else encoder.width

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from anyreward.errors import UserError
 from anyreward.worlds.goals import Tolerance
-from anyreward.worlds.spaces import Space, leaves, pack, pack_seen, same_kind, seen_space
+from anyreward.worlds.spaces import Array, Space, leaves, pack, pack_seen, same_kind, seen_space
 from anyreward.worlds.world import discrete_actions
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

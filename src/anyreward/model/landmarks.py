@@ -18,16 +18,20 @@ import math
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from scipy.spatial import KDTree
+from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor, nn
 
 from anyreward.model.encoding import Encoder
+from anyreward.worlds.spaces import Array
 
 TABLE_AT_ONCE = 2**25
 """Largest number of table entries in one batch of answers."""
 MOST_CORNERS = 4
 """Largest number of known rows that a row is interpolated from."""
+TRIANGULATED = (2, 3)
+"""Numbers of dimensions in which known rows may be triangulated."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
 TOLERANCE, MOST_SWEEPS = 5e-7, 2_000
@@ -43,7 +47,12 @@ REMEMBERED = 64
 class GrowingModule(nn.Module):
     """A module whose buffer sizes depend on the data: loading a state dict takes the sizes that were saved."""
 
+    later: tuple[str, ...] = ()
+    """Buffers that agents saved by earlier versions lack; they stay as they are."""
+
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self.later:
+            state.setdefault(f"{prefix}{name}", self._buffers[name])
         for name in self._buffers:
             if f"{prefix}{name}" in state:
                 setattr(self, name, torch.empty_like(state[f"{prefix}{name}"]))
@@ -53,6 +62,7 @@ class GrowingModule(nn.Module):
 class KnownRows(GrowingModule):
     """Rows seen in training, and the interpolation of other rows between them."""
 
+    later = ("numbers",)
     rows: Tensor
     codes: Tensor
     scale: Tensor
@@ -62,6 +72,8 @@ class KnownRows(GrowingModule):
     """(e,) the known row of each example"""
     alike: Tensor
     """(m, c) the nearest known rows in which actions have similar effects, the row itself first"""
+    numbers: Tensor
+    """(packed,) which columns are numbers and not the flag of terminal states, if rows are triangulated; else empty"""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -72,6 +84,7 @@ class KnownRows(GrowingModule):
         self.register_buffer("examples", torch.zeros(0, encoder.packed))
         self.register_buffer("example_of", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("alike", torch.zeros(0, 0, dtype=torch.int64))
+        self.register_buffer("numbers", torch.zeros(0, dtype=torch.bool))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -85,7 +98,20 @@ class KnownRows(GrowingModule):
         if scale is not None:
             self.scale = scale.to(rows)
         self.examples, self.example_of, self.alike = self.examples[:0], self.example_of[:0], self.alike[:0]
-        self.__dict__.pop("_tree", None)
+        self.numbers = self.numbers[:0]
+        self._forget()
+
+    def triangulate(self, ends: bool) -> None:
+        """Interpolate two or three numbers in a triangulation of the known rows, which the nearest rows only resemble.
+
+        With ``ends`` the last column is the flag of terminal states, between which and others nothing is interpolated.
+        """
+        self.numbers = torch.arange(self.rows.shape[1]) < self.rows.shape[1] - ends
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in ("_tree", "_triangles"):
+            self.__dict__.pop(name, None)
 
     def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
         """Assign rows of the data (e, packed) to known rows (e,), and known rows to those that are alike, (m, c).
@@ -93,7 +119,7 @@ class KnownRows(GrowingModule):
         Nearby points on different sides of a wall are not alike.
         """
         self.examples, self.example_of, self.alike = examples.clone(), example_of, alike
-        self.__dict__.pop("_tree", None)
+        self._forget()
 
     @property
     def corners(self) -> int:
@@ -108,14 +134,29 @@ class KnownRows(GrowingModule):
         """Finds the nearest example, or the nearest known row if there are no examples."""
         return KDTree(self._scaled(self.examples if len(self.examples) else self.rows).numpy())
 
+    @cached_property
+    def _triangles(self) -> tuple[Delaunay, Array] | None:
+        """The triangulation of the known rows, without terminal states, and their indices; None if there is none."""
+        if int(self.numbers.sum()) not in TRIANGULATED:
+            return None
+        own = torch.nonzero(~self._flagged(self.rows)).squeeze(1)
+        try:
+            return Delaunay(self._scaled(self.rows)[own][:, self.numbers].numpy()), own.numpy()
+        except (QhullError, ValueError):  # too few rows, or all on one line
+            return None
+
+    def _flagged(self, rows: Tensor) -> Tensor:
+        """(n,) which rows (n, packed) are terminal states."""
+        return (rows[:, ~self.numbers] > 0.5).any(1)
+
     def _scaled(self, rows: Tensor) -> Tensor:
         return (rows / self.scale).double()
 
     def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The known rows that packed rows (n, packed) are interpolated from, and their shares: (n, corners) each.
 
-        A category that was never seen has the share 0. Numbers are interpolated between the nearest known rows that are
-        alike; their shares are nonnegative and sum to one.
+        A category that was never seen has the share 0. Numbers are interpolated in a triangulation, or between the
+        nearest known rows that are alike; their shares are nonnegative and sum to one.
         """
         if len(self.rows) == 0:
             return torch.zeros(len(rows), 1, dtype=torch.int64), torch.zeros(len(rows), 1)
@@ -130,7 +171,27 @@ class KnownRows(GrowingModule):
             index = candidates.gather(1, apart.topk(k, largest=False).indices)
         else:
             index = torch.from_numpy(self._tree.query(x.numpy(), k)[1]).view(len(x), k)
-        return index, simplex_shares(x, points[index]).to(self.rows.dtype)
+        share = simplex_shares(x, points[index])
+        if self._triangles is not None:
+            inside, corners, shares = barycentric(self._triangles[0], x[:, self.numbers].numpy())
+            alive, width = ~self._flagged(rows), corners.shape[1]
+            share[alive] = (torch.arange(k) == 0).to(share)  # outside of all triangles: the nearest row
+            inside &= alive.numpy()
+            index[inside, :width] = torch.from_numpy(self._triangles[1][corners[inside]])
+            share[inside] = 0.0
+            share[inside, :width] = torch.from_numpy(shares[inside])
+        return index, share.to(self.rows.dtype)
+
+
+def barycentric(triangles: Delaunay, x: Array) -> tuple[Array, Array, Array]:
+    """Whether points x (n, p) lie in a triangulation (n,), their corners (n, p + 1), and the shares of these."""
+    which, p = triangles.find_simplex(x), x.shape[1]
+    affine = triangles.transform[which]  # (n, p + 1, p)
+    most = np.einsum("nij,nj->ni", affine[:, :p], x - affine[:, p])
+    shares = np.concatenate([most, 1 - most.sum(1, keepdims=True)], 1)
+    inside = (which >= 0) & np.isfinite(shares).all(1)  # flat triangles have no shares
+    shares = np.where(inside[:, None], shares.clip(0, None), 1.0)
+    return inside, triangles.simplices[which], shares / shares.sum(1, keepdims=True)
 
 
 def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:

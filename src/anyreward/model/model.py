@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,9 +15,7 @@ from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import LandmarkForward, TableBackward
 from anyreward.model.latent import preprocess_z
 from anyreward.model.networks import Forward
-from anyreward.worlds.spaces import channels_last, leaves, seen_space
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array, channels_last, leaves, seen_space
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from anyreward.errors import UserError
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 MOST_CHARACTERS = 1_000
 """Largest number of characters in an expression."""

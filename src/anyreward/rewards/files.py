@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from anyreward.errors import UserError
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import demonstration, samples
 from anyreward.storage.files import read_arrays
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 
 def read_samples(path: Path, names: Sequence[str], distribution: Literal["training", "other"] = "training") -> Reward:

@@ -1,4 +1,4 @@
-"""Kept transitions of an agent, on which answers are refined by value iteration, only on request: it is planning."""
+"""Kept transitions of an agent, on which answers are refined by value iteration: planning for one reward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.learning.explorer import can_explore
 from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.transition_model import neighbour_model
+from anyreward.learning.transition_model import local_model, neighbour_model
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 
@@ -104,7 +104,7 @@ def kept_transitions(model: Model, replay: Replay, seed: int) -> KeptTransitions
 
 @dataclass(frozen=True, eq=False)
 class KeptPoints:
-    """Well-spread states of numbers with their transitions, on which answers of networks are refined."""
+    """Well-spread states of numbers with their transitions, on which answers are refined."""
 
     table: TransitionTable
     features: Tensor
@@ -112,11 +112,16 @@ class KeptPoints:
 
 
 def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
-    """Points for the states of the replay buffer; None if F is a table, or states are categories or many numbers."""
-    phi, encoder = model.phi, model.observation_encoder
-    if model.landmarks is not None or encoder.categorical or not can_explore(phi):
+    """Points for the states of the replay buffer; None if states are categories or many numbers.
+
+    Beside tables, they are kept only if the environment is smooth: elsewhere the tables' own points are better.
+    """
+    phi, rows = model.phi, replay.transitions
+    if model.observation_encoder.categorical or not can_explore(phi):
         return None
-    return points_of(replay.transitions, model, gamma, PER_POINT)
+    if model.landmarks is not None and not local_model(rows.map(Tensor.cpu), phi.actions, phi.ends).smooth:
+        return None
+    return points_of(rows, model, gamma, PER_POINT)
 
 
 def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, effects: bool = False) -> KeptPoints:

@@ -125,7 +125,7 @@ class Knowledge:
     kept: KeptTransitions | None = None
     """Distinct transitions of the training data, where observations are categories: answers are refined on them."""
     points: KeptPoints | None = None
-    """Points among states of few numbers, with their transitions: answers of networks are refined on them."""
+    """Points among states of few numbers, with their transitions: answers are refined on them."""
     held_out: Transitions | None = None
     """Transitions not used in training, for the evaluation of answers."""
     updates: int = 0

@@ -11,8 +11,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.model.networks import mlp
 from anyreward.rewards.terms import sample_arrays
-
-Array = np.ndarray[Any, Any]
+from anyreward.worlds.spaces import Array
 
 HIDDEN, LAYERS = 64, 2
 UPDATES, PATIENCE = 2_000, 300

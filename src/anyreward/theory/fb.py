@@ -69,18 +69,12 @@ class FB:
         self.on_pairs(r)  # raises if r does not fit
         return np.asarray((self.rho * r) @ self.B)
 
-    def preferences(self, z: Array) -> Array:
-        """(S, A) F(s, a, z) . z, which pi_z maximises."""
-        return np.asarray(self.forward(self._task(z)) @ z)
-
     def policy(self, z: Array) -> Array:
         """(S, A) pi_z, one-hot: the first action whose F(s, a, z) . z is the largest up to rounding (def:fb2)."""
-        return greedy_in(self.forward(self._task(z)), z)
-
-    def _task(self, z: Array) -> Array:
-        if np.shape(z) != (self.dimension,):
-            raise UserError(f"z has shape {np.shape(z)}; expected ({self.dimension},).")
-        return np.asarray(z)
+        z = np.asarray(z)
+        if z.shape != (self.dimension,):
+            raise UserError(f"z has shape {z.shape}; expected ({self.dimension},).")
+        return greedy_in(self.forward(z), z)
 
     def state_value(self, z: Array, r: Array) -> Array:
         """(S,) the part of the Q of pi_z besides F . z_R: V-bar^z (thm:main2), and r(s) if successors start at 1."""
@@ -266,10 +260,7 @@ def change_variables(fb: FB, C: Array) -> FB:
         )
     bias = fb.bias
     return replace(
-        fb,
-        forward=lambda z: fb.forward(back @ z) @ back,
-        B=B,
-        bias=None if bias is None else lambda z: bias(back @ z),
+        fb, forward=lambda z: fb.forward(back @ z) @ back, B=B, bias=None if bias is None else lambda z: bias(back @ z)
     )
 
 

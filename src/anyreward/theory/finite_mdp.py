@@ -87,15 +87,6 @@ class FiniteMDP:
             raise UserError(f"Actions lead to {len(beyond)} states that are left out, such as {shown}; include them.")
         return FiniteMDP(inside, self.gamma, self.observations[states])
 
-    def transition_matrix(self, pi: Array) -> Any:
-        """(..., S, S) P_pi(s'|s) of policies pi (..., S, A); with a sparse P, of one policy (S, A), sparse."""
-        pi = self._policies(pi)
-        if not self.is_sparse:
-            return np.asarray(np.einsum("...sa,sat->...st", pi, self.P))
-        if pi.ndim != 2:
-            raise UserError(f"Policies of shape {pi.shape}: with a sparse P, compute one transition matrix at a time.")
-        return sparse.transition_matrix(self.P, pi)
-
     def on_states(self, r: Array) -> Array:
         """Rewards on states (..., S) as rewards on states and actions (..., S, A)."""
         r = np.asarray(r, dtype=np.float64)
@@ -107,7 +98,8 @@ class FiniteMDP:
         r_pi = (pi * r).sum(-1)
         if self.is_sparse:
             return sparse.solve(self.P, self.gamma, pi, r_pi)
-        return np.linalg.solve(np.eye(self.states) - self.gamma * self.transition_matrix(pi), r_pi[..., None])[..., 0]
+        P_pi = np.einsum("...sa,sat->...st", pi, self.P)  # (..., S, S)
+        return np.linalg.solve(np.eye(self.states) - self.gamma * P_pi, r_pi[..., None])[..., 0]
 
     def q_value(self, V: Array, r: Array) -> Array:
         """(..., S, A) Q(s, a) = r(s, a) + gamma E V(s')."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.theory.fb import FB, check_weights, goals_are_pairs, inverse_covariance
+from anyreward.theory.fb import FB, check_weights, goals_are_pairs
 from anyreward.worlds.spaces import Array
 
 
@@ -53,16 +53,6 @@ def successor_features(density: SuccessorDensity, B: Array) -> Array:
 def predecessor_features(density: SuccessorDensity, F: Array) -> Array:
     """(G, d) E_{(s,a) ~ rho}[m(s, a, g) F(s, a)], right-hand side of thm:forwardbackwardinterpretation, claim 2."""
     return np.asarray(density.m.T @ (density.rho[:, None] * F))
-
-
-def best_forward(density: SuccessorDensity, B: Array) -> Array:
-    """(n, d) F = (Cov B)^-1 Succ(B), the least loss for this B; a pseudo-inverse where Cov B is singular."""
-    return successor_features(density, B) @ inverse_covariance(B, density.rho_goals)
-
-
-def best_backward(density: SuccessorDensity, F: Array) -> Array:
-    """(G, d) B = (Cov F)^-1 Pred(F), the least loss for this F; a pseudo-inverse where Cov F is singular."""
-    return predecessor_features(density, F) @ inverse_covariance(F, density.rho)
 
 
 def singular_values(density: SuccessorDensity) -> Array:

@@ -96,9 +96,8 @@ def _goals(policy: Policy, sign: int) -> Array:
     """(n, k) the packed features of the goals of a policy's reward whose weight has this sign."""
     rows = [term.goal_rows(policy.knowledge) for weight, term in policy.reward.terms if weight * sign > 0]
     phi = policy.model.phi
-    return np.array([goal[0, : phi.state_packed].numpy() for goal in rows if goal is not None]).reshape(
-        -1, phi.state_packed
-    )
+    goals = [goal[0, : phi.state_packed].numpy() for goal in rows if goal is not None]
+    return np.array(goals).reshape(-1, phi.state_packed)
 
 
 def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path | None, seed: int = 0) -> None:
@@ -107,10 +106,9 @@ def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path |
         return
     if video is not None and video.suffix.lower() != ".gif":
         raise UserError(f"Films are written as GIFs; {video.name} does not end in .gif.")
-    if agent.world_recipe is None:
+    recipe, reward = agent.world_recipe, policy.reward
+    if recipe is None:
         raise UserError("This agent's world cannot be reopened, so its policies cannot be drawn.")
-    recipe = agent.world_recipe
-    reward = policy.reward
     if recipe["id"] == "anyreward/ContinuousMaze-v0" and figure is not None:
         env = gym.make(recipe["id"], **recipe["kwargs"])
         assert isinstance(env.unwrapped, ContinuousMazeEnv)
@@ -143,7 +141,7 @@ def features_along(phi: FeatureMap, episode: Episode) -> Array:
 
 
 def _record(policy: Policy, seed: int, recipe: dict[str, Any]) -> Film:
-    """Render one episode; in a world with goals, the first goal of the policy's reward is set."""
+    """Render one episode; a world that shows a desired goal shows the first goal of the policy's reward."""
     env = gym.make(recipe["id"], render_mode="rgb_array", **recipe["kwargs"])
     parts = env.observation_space.spaces if isinstance(env.observation_space, gym.spaces.Dict) else {}
     options, phi, goals = None, policy.model.phi, _goals(policy, 1)
@@ -152,14 +150,11 @@ def _record(policy: Policy, seed: int, recipe: dict[str, Any]) -> Film:
     elif hasattr(env.unwrapped, "hide_goal"):
         env.unwrapped.hide_goal()
     images: list[Array] = []
-    episode = rollout(
-        policy,
-        env,
-        seed=seed,
-        max_steps=LONGEST,
-        options=options,
-        on_step=lambda: images.append(np.asarray(env.render())),
-    )[0]
+
+    def record() -> None:
+        images.append(np.asarray(env.render()))
+
+    episode = rollout(policy, env, seed=seed, max_steps=LONGEST, options=options, on_step=record)[0]
     pixels = getattr(env.unwrapped, "pixels", None) if phi.kind != "function" else None
     way, good, bad = (
         np.asarray(pixels(rows)) if pixels and len(rows) else np.zeros((0, 2))

@@ -136,11 +136,7 @@ def bench_updates(world: World, s: Settings, cycles: int, compiled: bool) -> Fig
 
 
 def bench_epoch(
-    world: World,
-    compiled: bool,
-    presets: tuple[str, ...] = ("paper", "fast"),
-    cycles: int = 25,
-    **changes: Any,
+    world: World, compiled: bool, presets: tuple[str, ...] = ("paper", "fast"), cycles: int = 25, **changes: Any
 ) -> Figures:
     """The time of an epoch (25 cycles: 1,000 updates, 5,000 steps) relative to `Plain`, in alternating cycles."""
     runs: dict[str, Callable[[], Any]] = {"plain": Plain(seed=0, epochs=2).cycle}
@@ -242,7 +238,7 @@ def _bench_drawing(like: Frames, repeats: int, frames: int = 300_000, batch: int
     }
 
 
-def bench_images(dim: int = 100, cycles: int = 6) -> Figures:
+def bench_images(dim: int, cycles: int = 6) -> Figures:
     """Ms. Pacman: the time of an update relative to the plain one, of drawing a minibatch, and of collecting."""
     world = open_world("ms-pacman")
     figures: Figures = {}
@@ -283,13 +279,7 @@ def bench_images(dim: int = 100, cycles: int = 6) -> Figures:
     return figures
 
 
-def run_bench(
-    parts: tuple[Part, ...] = PARTS,
-    dim: int = 100,
-    show: Show = lambda _: None,
-    cycles: int = 50,
-    compiled: bool = True,
-) -> Figures:
+def run_bench(parts: tuple[Part, ...], dim: int, show: Show, cycles: int, compiled: bool) -> Figures:
     """Run the benchmarks, on a machine without other load. With ``compiled``, compiled updates are timed too."""
     if "images" in parts:
         try:

@@ -28,7 +28,7 @@ def demo_answers(agent: Agent) -> list[Answer]:
     ]
 
 
-def run_demo(out: Path, updates: int = UPDATES, seed: int = 0) -> None:
+def run_demo(out: Path, updates: int, seed: int) -> None:
     """Train, ask, print and draw."""
     console = Console()
     console.print("Training in the four rooms without reward ...")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from anyreward.errors import UserError
+from anyreward.folder import holds_agent
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.storage.metrics import read_metrics
@@ -26,7 +27,7 @@ def train_seeds(
     **options: Any,
 ) -> None:
     """Train with each seed into its folder, in parallel processes that share the machine's threads."""
-    held = [str(folder) for folder in folders.values() if (folder / "agent.json").exists()]
+    held = [str(folder) for folder in folders.values() if holds_agent(folder)]
     if held and not overwrite:
         raise UserError(f"These folders hold an agent already: {', '.join(held)}. Choose others, or use --overwrite.")
     for folder in folders.values():

@@ -186,7 +186,7 @@ class Run:
             learning.done,
             self._episodes(),
         )
-        agent = replace(self.agent, knowledge=knowledge, run=self.agent.run)
+        agent = replace(self.agent, knowledge=knowledge)
         if self.out is not None:
             beside = {FILE: checkpoint(learning, agent.fingerprint)}
             save_folder(self.out, agent.as_saved, overwrite=True, beside=beside)

@@ -29,7 +29,7 @@ from anyreward.worlds.spaces import channels_last, image_shape
 from anyreward.worlds.world import World, discrete_actions, open_world
 
 LONGER, LARGEST_GAMMA = 5, 0.999
-"""How much longer than the time limit of a world the horizon is, and the largest discount factor chosen so."""
+"""Where gamma is chosen: the horizon 1 / (1 - gamma) in units of the world's time limit, and the largest gamma."""
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -77,8 +77,8 @@ def train(
         raise UserError("TensorBoard events need a run folder: set out=...")
     if isinstance(features, str):
         s, features = s.with_(features=features), None
-    free = settings is None and preset == "fast" and "gamma" not in own | given
-    agent = untrained(opened, s, run, features, free)
+    choose_gamma = settings is None and preset == "fast" and "gamma" not in own | given
+    agent = untrained(opened, s, run, features, choose_gamma)
     return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
 
 

@@ -143,7 +143,5 @@ def check_mujoco() -> str:
 def register() -> None:
     """Register the arm with Gymnasium: ``anyreward/FetchReach-v0``."""
     gym.register(
-        id="anyreward/FetchReach-v0",
-        entry_point="anyreward.worlds.fetch_reach:FetchReachEnv",
-        max_episode_steps=50,
+        id="anyreward/FetchReach-v0", entry_point="anyreward.worlds.fetch_reach:FetchReachEnv", max_episode_steps=50
     )

@@ -198,11 +198,7 @@ class MazeVectorEnv(CrowdEnv):
     """Many agents in one maze, moved by one table look-up."""
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        drawing: str = FOUR_ROOMS,
-        max_episode_steps: int = 50,
-        render_mode: str | None = None,
+        self, num_envs: int = 1, drawing: str = FOUR_ROOMS, max_episode_steps: int = 50, render_mode: str | None = None
     ) -> None:
         self.maze = parse_maze(drawing)
         cells = gym.spaces.Discrete(self.maze.cells)

@@ -182,8 +182,4 @@ def _emulator() -> Any:
 
 def register() -> None:
     """Register the game with Gymnasium: ``anyreward/MsPacman-v0``."""
-    gym.register(
-        id="anyreward/MsPacman-v0",
-        entry_point="anyreward.worlds.ms_pacman:MsPacmanEnv",
-        max_episode_steps=50,
-    )
+    gym.register(id="anyreward/MsPacman-v0", entry_point="anyreward.worlds.ms_pacman:MsPacmanEnv", max_episode_steps=50)

@@ -23,8 +23,6 @@ Space = gym.Space[Any]
 SUPPORTED = "Discrete, Box, MultiDiscrete, MultiBinary, and Tuple or Dict of these"
 MOST_LETTERS = 4_096
 """Largest length of a text in the space of a loaded agent, if the saved space had none."""
-
-
 SMALLEST_IMAGE = 36
 """Smallest side, in pixels, of an image for convolutions; the pixels of smaller images are treated as numbers."""
 GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}

@@ -81,12 +81,7 @@ class Stepper:
         valid = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(done)
         self._ended = done
         return Step(
-            after,
-            packed,
-            np.asarray(rewards, dtype=np.float64),
-            np.asarray(terminated),
-            np.asarray(truncated),
-            valid,
+            after, packed, np.asarray(rewards, dtype=np.float64), np.asarray(terminated), np.asarray(truncated), valid
         )
 
     def _begin_anew(self) -> None:

@@ -30,6 +30,8 @@ NAMED = {
     "ms-pacman": "anyreward/MsPacman-v0",
 }
 """Short names of the built-in worlds."""
+DESCRIBED = ("settings", "goal_settings", "own_process", "goal_test", "never_terminates", "frames_per_step")
+"""Attributes of an environment that are fields of its `World`, if it has them."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class World:
     """Whether it is known that no episode terminates (truncation is not termination)."""
     frames_per_step: int = 0
     """New image frames per step, for estimating memory (0: unknown)."""
-    recipe: dict[str, Any] | None = field(default=None)
+    recipe: dict[str, Any] | None = None
     """The Gymnasium id and arguments, {"id", "kwargs"}; None for an environment given as an object."""
 
     def settings_for(self, method: str) -> dict[str, Any]:
@@ -162,18 +164,13 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
 
 
 def _described(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The spaces of an environment, and the attributes with which a built-in environment describes itself."""
+    """The spaces of an environment, and the attributes with which it describes itself."""
     table, names = (getattr(env.unwrapped, name, None) for name in ("feature_table", "feature_names"))
     return {
         "observation_space": env.observation_space,
         "action_space": env.action_space,
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
-        "settings": dict(getattr(env.unwrapped, "settings", {})),
-        "goal_settings": dict(getattr(env.unwrapped, "goal_settings", {})),
-        "own_process": getattr(env.unwrapped, "own_process", False),
         "time_limit": env.spec.max_episode_steps if env.spec else None,
-        "goal_test": getattr(env.unwrapped, "goal_test", None),
-        "never_terminates": getattr(env.unwrapped, "never_terminates", False),
-        "frames_per_step": getattr(env.unwrapped, "frames_per_step", 0),
+        **{name: getattr(env.unwrapped, name) for name in DESCRIBED if hasattr(env.unwrapped, name)},
     }
