@@ -25,6 +25,7 @@ from unittest.mock import patch
 import gymnasium as gym
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 
 import anyreward as ar
 from anyreward.acting.exact import packed_states, policy_tables, score_policies
@@ -335,9 +336,8 @@ def print_trust(found: list[dict[str, Any]]) -> None:
     """Rank correlation and error of what is predicted, and what verdicts are worth."""
     known = [x for x in found if x["predicted"] is not None]
     true, predicted = (np.array([x[key] for x in known]) for key in ("true", "predicted"))
-    ranks = [np.argsort(np.argsort(values)) for values in (true, predicted)]
     print(f"{len(known)} of {len(found)} answers have a prediction")
-    correlation, error = np.corrcoef(ranks[0], ranks[1])[0, 1], np.abs(true - predicted).mean()
+    correlation, error = spearmanr(true, predicted).statistic, np.abs(true - predicted).mean()
     print(f"rank correlation {correlation:.3f}, mean error {error:.3f}")
     for verdict in sorted({x["verdict"] for x in found}):
         scores = np.array([x["true"] for x in found if x["verdict"] == verdict])
