@@ -61,7 +61,7 @@ def serialised(knowledge: Knowledge) -> bytes:
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
     if knowledge.episodes is not None:
-        tensors["starts"] = knowledge.episodes.starts
+        tensors |= {"starts": knowledge.episodes.starts, "starts.new": knowledge.episodes.new}
     for name, module in knowledge.model.modules.items():
         tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
     return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
@@ -146,7 +146,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         _points(model, tensors),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         config["updates"],
-        Episodes(tensors["starts"], config["time_limit"]) if "starts" in tensors else None,
+        Episodes(tensors["starts"], config["time_limit"], tensors["starts.new"]) if "starts" in tensors else None,
     )
     return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])
 

@@ -115,6 +115,22 @@ def test_the_starts_of_episodes_are_recorded(mode: AutoresetMode) -> None:
     assert (c.starts[:, COUNT] == 0).all()
     assert (c.starts[:, LAST] == 0).all()
     assert c.starts[:, WHO].long().bincount().tolist() == rows.observations[begun, WHO].long().bincount().tolist()
+    assert c.new_starts.tolist() == [False] * len(c.starts)  # not recorded
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_starts_in_states_that_were_never_visited_are_new(mode: AutoresetMode) -> None:
+    env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
+    phi = replace(feature_map("auto", env.single_observation_space, 3, False), ends=True)
+    first = Collector(Stepper(env), phi, seed=0, visited=set())
+    first.collect(120)
+    seen: set[bytes] = set()
+    for row, new in zip(first.starts.numpy(), first.new_starts.tolist(), strict=True):
+        assert new == (row.tobytes() not in seen)
+        seen.add(row.tobytes())
+    again = Collector(Stepper(env), phi, seed=0, visited=seen)  # as a resumed run
+    again.collect(120)
+    assert not again.new_starts.any()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -239,4 +239,6 @@ def test_a_resumed_run_keeps_the_starts(tmp_path: Path) -> None:
     assert agent.knowledge.episodes is not None
     assert more.knowledge.episodes is not None
     assert len(more.knowledge.episodes.starts) > len(agent.knowledge.episodes.starts)
+    assert agent.knowledge.episodes.new[0]
+    assert more.knowledge.episodes.new.sum() == 1  # there is one start, and a resumed run knows it
     assert more.settings.gamma == agent.settings.gamma

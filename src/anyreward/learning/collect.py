@@ -32,6 +32,7 @@ class Collector:
     The behaviour policy acts uniformly with probability epsilon, else by the greedy pi_z, with one z for each episode.
     With ``next_features`` transitions include the features of next states. With ``whole_episodes`` tasks are goals,
     which transitions include, and the transitions of an episode are returned together, in order, once it is over.
+    ``visited`` are observations of earlier transitions; with it, starts of episodes in other states are marked as new.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Collector:
         seed: int,
         next_features: bool = False,
         whole_episodes: bool = False,
+        visited: set[bytes] | None = None,
     ) -> None:
         self._stepper, self._features, self._next_features = stepper, features, next_features
         self._rng = np.random.default_rng(seed)
@@ -48,12 +50,19 @@ class Collector:
         self._tasks: Tensor | None = None
         self._fresh = np.ones(stepper.num_envs, dtype=bool)  # environments at the start of an episode
         self._starts: list[Array] = []
+        self._new: list[bool] = []
+        self._visited = visited
         self._running: list[list[Columns]] | None = [[] for _ in range(stepper.num_envs)] if whole_episodes else None
 
     @property
     def starts(self) -> Tensor:
         """(n, packed) the first observations of at most `MOST_STARTS` episodes, where episodes may terminate."""
         return torch.from_numpy(np.array(self._starts[:MOST_STARTS], dtype=np.float32))
+
+    @property
+    def new_starts(self) -> Tensor:
+        """(n,) bool: which of the `starts` were in states that had not been visited; False if that is not recorded."""
+        return torch.tensor(self._new[:MOST_STARTS], dtype=torch.bool)
 
     @property
     def features_now(self) -> Array:
@@ -113,7 +122,7 @@ class Collector:
             rows["next_features"] = features.of(step.observations, after, actions)
         over = step.over
         if features.ends and len(self._starts) < MOST_STARTS:
-            self._starts += list(seen[self._fresh & step.valid])
+            self._record_starts(seen[step.valid], seen[self._fresh & step.valid])
         self._fresh = over | (self._fresh & ~step.valid)
         if self._running is not None and self._tasks is not None:
             over = over | np.array([len(episode) + 1 >= LONGEST_EPISODE for episode in self._running])
@@ -125,6 +134,17 @@ class Collector:
         if self._tasks is not None and new_tasks is not None and over.any():
             self._tasks[torch.from_numpy(over)] = new_tasks(int(over.sum()))
         return rows
+
+    def _record_starts(self, seen: Array, starts: Array) -> None:
+        """Record the first observations of new episodes, among all current ones (n, packed)."""
+        visited = self._visited
+        for start in starts:
+            self._starts.append(start)
+            self._new.append(visited is not None and start.tobytes() not in visited)
+            if visited is not None:
+                visited.add(start.tobytes())
+        if visited is not None:
+            visited.update(row.tobytes() for row in seen)
 
     def _finished(self, rows: Columns, valid: Array, ended: Array) -> Columns:
         """The transitions of the episodes that end with this step, and the number of later ones for each."""

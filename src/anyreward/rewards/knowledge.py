@@ -102,6 +102,14 @@ class Episodes(NamedTuple):
     """(n, packed) first observations"""
     limit: int
     """steps after which an episode is truncated; 0 if there is no limit, or it is not known"""
+    new: Tensor
+    """(n,) bool: which of the first observations had never been visited before, if they are categories"""
+
+    @property
+    def unknown(self) -> float:
+        """The probability that the next episode starts in a state that was never visited: that of recent episodes."""
+        recent = self.new[len(self.new) // 2 :]
+        return float(recent.sum()) / (1 + len(recent))
 
 
 class Task(NamedTuple):

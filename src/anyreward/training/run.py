@@ -110,7 +110,9 @@ class Run:
             stepper = self.stack.enter_context(opened(source, self.run.environments))
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
             self.learning.hold_out = 0 if method.whole_episodes else most_held_out(self.model, s.transitions)
-            self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes)
+            self.collector = Collector(
+                stepper, self.model.phi, seed, needs_next, method.whole_episodes, self._visited_so_far()
+            )
             self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
             test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
             start = torch.from_numpy(self.collector.features_now)
@@ -194,12 +196,21 @@ class Run:
 
     def _episodes(self) -> Episodes | None:
         """The starts of episodes, with those of a run that this one continues."""
-        before, starts = self.agent.knowledge.episodes, self.collector.starts if self.collector else torch.zeros(0)
-        if before is not None:
-            starts = torch.cat([before.starts, starts])[:MOST_STARTS]
-        if len(starts) == 0 or not isinstance(self.source, World):
+        before = self.agent.knowledge.episodes
+        if self.collector is None or len(self.collector.starts) == 0 or not isinstance(self.source, World):
             return before
-        return Episodes(starts, self.source.time_limit or 0)
+        starts, new = self.collector.starts, self.collector.new_starts
+        if before is not None:
+            starts, new = (torch.cat(parts)[:MOST_STARTS] for parts in ((before.starts, starts), (before.new, new)))
+        return Episodes(starts, self.source.time_limit or 0, new)
+
+    def _visited_so_far(self) -> set[bytes] | None:
+        """The distinct observations of a run that is resumed; None if they are not categories, or never terminal."""
+        if not self.model.phi.ends or not self.model.observation_encoder.categorical:
+            return None
+        parts = [self.learning.held_out] if self.learning.held_out is not None else []
+        parts += [self.replay.transitions] if len(self.replay) else []
+        return {row.tobytes() for part in parts for row in part.observations.cpu().numpy()}
 
     def _finish(self) -> Agent:
         self.model.to("cpu")  # agents answer on the CPU

@@ -36,6 +36,8 @@ DOUBTFUL_ERROR, LARGEST_ERROR = 0.5, 1.0
 """Standard error of z, relative to z, from which on an answer is doubtful, or not to be relied on."""
 LEAST_REPRESENTED, HARDLY_REPRESENTED = 0.8, 0.5
 """Share of a reward in the span of B below which an answer is doubtful, or not to be relied on."""
+MOST_UNTRIED = 0.05
+"""Share of actions in known states that may be untried before an answer is doubtful: they might lead to more."""
 RARE = 0.01
 """A z is outside the range of training if at most this share of the z drawn in training are less typical."""
 CODES = 4
@@ -113,11 +115,13 @@ def verdict_of(
     missing: str,
     has_values: bool = True,
     drawn: bool = False,
+    untried: float = 0.0,
 ) -> tuple[Verdict, tuple[str, ...]]:
     """A verdict with its reasons: the predicted score decides, everything else can only lower it.
 
     ``missing`` says why there is no prediction; ``has_values`` whether the reward is known, so that what is not
-    represented is not noise; ``drawn`` whether the prediction includes the uncertainty of samples.
+    represented is not noise; ``drawn`` whether the prediction includes the uncertainty of samples; ``untried`` is the
+    share of actions in known states that were never tried.
     """
     if not found.z.any():
         return "do not rely on it", ("z is zero, so this policy acts at random",)
@@ -132,6 +136,7 @@ def verdict_of(
     share = 1.0 if represented is None else represented
     lowered = [
         (1, thin is not None and thin > MOST_THIN, "most of the reward lies where training data is thin"),
+        (1, untried > MOST_UNTRIED, f"{untried:.0%} of the actions in known states were never tried"),
         (
             noisy,
             found.samples > 0 and found.seen < MOST_SEEN * found.of,
@@ -224,7 +229,8 @@ def report(policy: Policy) -> Trust:
     typical = 1.0 if policy.model.landmarks is not None else typicality(policy.z, known.training_z)
     thin = _thin_share(values, masses, knowledge, known.thin)
     drawn = predicted is not None and known.draws
-    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, drawn)
+    untried = known.world.untried if known.world is not None else 0.0
+    verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, drawn, untried)
     if nothing:
         verdict, reasons = "nothing to gain", ("no policy is expected to earn more than the random one",)
     rank, condition = conditioning(sample.covariance)

@@ -67,7 +67,9 @@ class SmallWorld:
     """steps after which an episode is over, if policies are compared by returns without discount; else 0"""
 
     unknown: float
-    """the expected share of starts in states that were never a start, of which nothing is expected"""
+    """the expected share of starts in states that were never visited, of which nothing is expected"""
+    untried: float
+    """the share of pairs (s, a) of known states that were never tried; 0 where states are numbers"""
     merged: bool
     """whether equal transitions were counted together, so that probabilities can be drawn"""
 
@@ -190,10 +192,13 @@ def small_world(
         begun, pair = torch.unique(distinct[:, 0], return_inverse=True)  # s A + a of the P pairs
         near, share = same_pairs(begun, states, model, Z, rows.features, ends)
     over = states[:, -1] > 0.5 if ends else torch.zeros(len(states), dtype=torch.bool)
-    weights, unknown = torch.where(over, 0.0, continues), 0.0
+    weights, unknown, untried = torch.where(over, 0.0, continues), 0.0, 0.0
+    if categorical:
+        tried = torch.bincount(begun // model.actions, minlength=len(states)).double()
+        untried = float(1 - tried[~over].mean() / model.actions)
     if ends and categorical and episodes is not None:
-        weights = located(episodes.starts, states)
-        unknown = unseen_share(weights)
+        unknown = episodes.unknown
+        weights = all_starts(located(episodes.starts, states), ~over, unknown)
     if not bool(weights.any()):
         weights = torch.ones_like(weights)
     limit = episodes.limit if ends and episodes is not None else 0
@@ -210,13 +215,24 @@ def small_world(
         gamma,
         limit,
         unknown,
+        untried,
         categorical,
     )
 
 
-def unseen_share(counts: Tensor) -> float:
-    """The probability that the next draw is new, by Good and Turing: the share of draws that were seen once."""
-    return float((counts == 1).sum()) / (1 + float(counts.sum()))
+def all_starts(counts: Tensor, possible: Tensor, unknown: float) -> Tensor:
+    """(M,) the distribution of starts in known states, given how often each was a start (M,).
+
+    The next start is one that was no start before with the probability of Good and Turing, the share of starts that
+    were seen once. Of these, a share ``unknown`` of all starts is in unknown states; the others are spread over the
+    known states that are ``possible`` (M,).
+    """
+    others = possible & (counts == 0)
+    new = float((counts == 1).sum()) / (1 + float(counts.sum()))
+    if new <= unknown or not bool(others.any()):
+        return counts
+    share = (new - unknown) / (1 - unknown)
+    return (1 - share) * counts / counts.sum() + share * others / others.sum()
 
 
 def located(rows: Tensor, states: Tensor) -> Tensor:
