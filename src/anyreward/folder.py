@@ -146,9 +146,17 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         _points(model, tensors),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         config["updates"],
-        Episodes(tensors["starts"], config["time_limit"], tensors["starts.new"]) if "starts" in tensors else None,
+        _episodes(tensors, config["time_limit"]),
     )
     return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])
+
+
+def _episodes(tensors: dict[str, Tensor], limit: int) -> Episodes | None:
+    if "starts" not in tensors:
+        return None
+    starts = tensors["starts"]
+    new = tensors.get("starts.new")  # not recorded by earlier versions
+    return Episodes(starts, limit, torch.zeros(len(starts), dtype=torch.bool) if new is None else new)
 
 
 def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
