@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import anyreward as ar
+from anyreward.storage.generations import index_hash
 from anyreward.storage.metrics import read_metrics
 
 from .conftest import TINY
@@ -44,12 +45,13 @@ class GoalWorld(gym.Env[Any, Any]):
 
 
 def test_a_saved_agent_answers_identically(agent: ar.Agent, run_folder: Path, tmp_path: Path) -> None:
-    names = ["agent.json", "metrics.jsonl", "training.safetensors", "weights.safetensors"]
-    assert sorted(path.name for path in run_folder.iterdir()) == names
+    files = json.loads((run_folder / "agent.json").read_text())["files"]
+    kinds = sorted({name.split("-")[0] for name in files})
+    assert kinds == ["replay", "training", "weights"]
+    assert {"agent.json", "metrics.jsonl", *files} <= {path.name for path in run_folder.iterdir()}
     again = ar.load(agent.save(tmp_path / "copy"))
-    assert (
-        again.fingerprint == agent.fingerprint == json.loads((run_folder / "agent.json").read_text())["weights_sha256"]
-    )
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["agent.json", "weights-1.safetensors"]
+    assert again.fingerprint == agent.fingerprint == files[weights_of(run_folder).name]
     assert again.settings == agent.settings
     for target in (ar.goal(2, 8) - 0.5 * ar.goal(5, 2), ar.reward(lambda g: -abs(g[:, 0] - 3))):
         ours, theirs = agent.ask(target), again.ask(target)
@@ -62,7 +64,7 @@ def test_a_saved_agent_answers_identically(agent: ar.Agent, run_folder: Path, tm
 def test_covariance_is_saved_and_right(agent: ar.Agent, run_folder: Path) -> None:
     from safetensors.torch import load_file
 
-    saved = load_file(run_folder / "weights.safetensors")["sample.covariance"]
+    saved = load_file(weights_of(run_folder))["sample.covariance"]
     B = agent.model.backward_map(agent.sample.rows).double()
     expected = sum(w * torch.outer(b, b) for w, b in zip(agent.sample.weights, B, strict=True))
     assert torch.allclose(saved, expected)
@@ -76,21 +78,37 @@ def test_damaged_folders_are_refused(agent: ar.Agent, tmp_path: Path) -> None:
     folder = agent.save(tmp_path / "agent")
     with pytest.raises(ar.UserError, match="holds an agent already"):
         agent.save(folder)
-    content = bytearray((folder / "weights.safetensors").read_bytes())
+    content = bytearray(weights_of(folder).read_bytes())
     content[-1] ^= 1
-    (folder / "weights.safetensors").write_bytes(content)
-    with pytest.raises(ar.UserError, match="does not match"):
+    weights_of(folder).write_bytes(content)
+    with pytest.raises(ar.UserError, match="is missing or damaged"):
         ar.load(folder)
     agent.save(folder, overwrite=True)
+    (folder / "agent-1.json").unlink()  # the damaged one
     config = json.loads((folder / "agent.json").read_text())
     config["settings"]["dim"] = 13
     (folder / "agent.json").write_text(json.dumps(config))
+    with pytest.raises(ar.UserError, match=r"agent\.json is damaged"):
+        ar.load(folder)
+    write_index(folder, config)
     with pytest.raises(ar.UserError, match="does not fit its weights"):
         ar.load(folder)
     config["settings"]["learning_speed"] = 3
-    (folder / "agent.json").write_text(json.dumps(config))
+    write_index(folder, config)
     with pytest.raises(ar.UserError, match="no setting 'learning_speed'"):
         ar.load(folder)
+
+
+def weights_of(folder: Path) -> Path:
+    """The file of an agent's weights."""
+    files = json.loads((folder / "agent.json").read_text())["files"]
+    return folder / next(name for name in files if name.startswith("weights"))
+
+
+def write_index(folder: Path, config: dict[str, Any]) -> None:
+    """Write agent.json as somebody would who knows its checksum."""
+    config.pop("sha256", None)
+    (folder / "agent.json").write_text(json.dumps({**config, "sha256": index_hash(config)}))
 
 
 def test_metrics_tell_the_story(run_folder: Path) -> None:
@@ -163,10 +181,10 @@ def test_unsupported_spaces_are_named() -> None:
 
 
 def test_an_existing_agent_is_not_overwritten(run_folder: Path) -> None:
-    before = (run_folder / "weights.safetensors").read_bytes()
+    before = weights_of(run_folder).read_bytes()
     with pytest.raises(ar.UserError, match="holds an agent already"):
         ar.train("four-rooms", out=run_folder, **TINY)
-    assert (run_folder / "weights.safetensors").read_bytes() == before
+    assert weights_of(run_folder).read_bytes() == before
 
 
 def test_an_interrupted_run_keeps_what_it_learned(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Saving and loading of an agent's folder: agent.json and weights.safetensors. No pickle."""
+"""Saving and loading of an agent's folder: agent.json, weights and the state of training. No pickle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,20 +16,25 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.checkpoint import Checkpoint, earlier_progress, read_checkpoint
 from anyreward.learning.methods import method_of
 from anyreward.learning.replay import from_columns
 from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.shards import Shard
 from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Episodes, Knowledge, with_backward
-from anyreward.storage.files import as_json, read_json, sha256, write_together
+from anyreward.storage.files import as_json, file_sha256, read_json
+from anyreward.storage.generations import INDEX, Generation, indices, newest_generation, write_generation
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import space_from_json, space_to_json
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's format."""
+EARLIER = 2
+"""The earlier version that is still read: one file of weights, without generations and checksums of everything."""
 
 
 class Saved(NamedTuple):
@@ -41,9 +47,21 @@ class Saved(NamedTuple):
     """{"id", "kwargs"} of the world; None if it cannot be opened again"""
 
 
+class RunState(NamedTuple):
+    """What is saved with the agent of a run, so that the run can be continued."""
+
+    tensors: bytes
+    state: dict[str, Any]
+    """JSON"""
+    transitions: Iterable[tuple[int, int, bytes]]
+    """new transitions: first, end and content of each file"""
+    kept: Mapping[str, str]
+    """files of transitions that were saved before, with their SHA-256"""
+
+
 def holds_agent(folder: Path) -> bool:
     """Whether a folder holds an agent."""
-    return (folder / "agent.json").exists()
+    return bool(indices(folder))
 
 
 def serialised(knowledge: Knowledge) -> bytes:
@@ -67,15 +85,13 @@ def serialised(knowledge: Knowledge) -> bytes:
     return save_tensors({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
 
 
-def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Mapping[str, bytes] | None = None) -> None:
-    """Write an agent's folder atomically; ``beside`` are further files by name, written together with it."""
+def save_folder(folder: Path, saved: Saved, overwrite: bool = False, run: RunState | None = None) -> dict[str, str]:
+    """Write an agent's folder, as a new generation; with a ``run`` it can be continued. Returns the files' SHA-256."""
     if holds_agent(folder) and not overwrite:
         raise UserError(f"{folder} holds an agent already. Choose another folder, or pass overwrite=True.")
     knowledge, phi = saved.knowledge, saved.knowledge.model.phi
-    content = serialised(knowledge)
     config = {
         "format": FORMAT,
-        "weights_sha256": sha256(content),
         "updates": knowledge.updates,
         "world": {"name": saved.world_name, "recipe": saved.world_recipe},
         "time_limit": knowledge.episodes.limit if knowledge.episodes else 0,
@@ -91,27 +107,76 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, beside: Map
         },
         "settings": asdict(knowledge.settings),
         "run": asdict(saved.run),
+        "training": None if run is None else run.state,
     }
-    files = {"weights.safetensors": content, **(beside or {}), "agent.json": as_json(config)}
-    write_together({folder / name: data for name, data in files.items()})  # agent.json last: it holds their hash
+    config = json.loads(as_json(config))  # tuples are lists from here on, as in the file
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        yield "weights-{}", serialised(knowledge)
+        if run is not None:
+            yield "training-{}", run.tensors
+            for first, end, content in run.transitions:
+                yield f"replay-{{}}-{first}-{end}", content
+
+    return write_generation(folder, config, contents(), {} if run is None else run.kept).files
 
 
 def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> Saved:
     """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
+    return _read(folder, _open(folder, ("weights",)), features)
+
+
+def load_run(folder: Path, features: Callable[[Any], Any] | None = None) -> tuple[Saved, Checkpoint, dict[str, str]]:
+    """Read a run's folder: its agent, its state, and the SHA-256 of its files; raises if only the agent was saved."""
+    found = _open(folder, ())
+    file = next((name for name in found.files if name.startswith("training")), None)
+    state = found.config.get("training")
+    if file is None or not isinstance(state, dict):
+        raise UserError(f"{folder} holds an agent, but no state of training, so there is no run to continue.")
+    shards = sorted((Shard.of(name) for name in found.files if name.startswith("replay")), key=lambda one: one.first)
+    return _read(folder, found, features), read_checkpoint(folder, file, state, shards), found.files
+
+
+def _read(folder: Path, found: Generation, features: Callable[[Any], Any] | None) -> Saved:
+    """The agent of a verified generation."""
+    weights = folder / next(name for name in found.files if name.startswith("weights"))
+    try:
+        tensors = load_tensors(weights.read_bytes())
+        damaged = [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+        if damaged:
+            raise UserError(f"{weights} holds NaN or infinity in {damaged[0]}, so this agent cannot be used.")
+        with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
+            return _restore(found.config, tensors, features)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{folder / INDEX} does not fit its weights: {error}") from error
+
+
+def _open(folder: Path, kinds: tuple[str, ...]) -> Generation:
+    """The newest intact generation of an agent's folder, of which files of these kinds are verified (none: all)."""
     if not folder.is_dir():
         raise UserError(f"There is no agent folder at {folder}.")
-    config = read_json(folder / "agent.json")
-    if config.get("format") != FORMAT:
-        raise UserError(f"{folder} has agent format {config.get('format')!r}; this anyreward reads format {FORMAT}.")
-    weights = folder / "weights.safetensors"
-    content = weights.read_bytes() if weights.is_file() else b""
-    if sha256(content) != config["weights_sha256"]:
-        raise UserError(f"{weights} does not match agent.json: it is missing, damaged or from another agent.")
+    found = _of_earlier_format(folder) or newest_generation(folder, FORMAT, kinds)
+    if found is None:
+        raise UserError(f"There is no {INDEX} in {folder}.")
+    return found
+
+
+def _of_earlier_format(folder: Path) -> Generation | None:
+    """The agent of a folder with the earlier format, in which files have no numbers; None if it has another format."""
     try:
-        with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
-            return _restore(config, load_tensors(content), features)
-    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{folder / 'agent.json'} does not fit its weights: {error}") from error
+        config = read_json(folder / INDEX)
+    except UserError:
+        return None
+    if not isinstance(config, dict) or config.get("format") != EARLIER:
+        return None
+    weights, training = folder / "weights.safetensors", folder / "training.safetensors"
+    if not weights.is_file() or file_sha256(weights) != config.get("weights_sha256"):
+        raise UserError(f"{weights} does not match {INDEX}: it is missing, damaged or from another agent.")
+    files = {weights.name: config["weights_sha256"]}
+    if training.is_file():
+        files[training.name] = file_sha256(training)
+        config["training"] = earlier_progress(training)
+    return Generation(0, config, files)
 
 
 def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Callable[[Any], Any] | None) -> Saved:

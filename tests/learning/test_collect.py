@@ -122,15 +122,18 @@ def test_the_starts_of_episodes_are_recorded(mode: AutoresetMode) -> None:
 def test_starts_in_states_that_were_never_visited_are_new(mode: AutoresetMode) -> None:
     env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
     phi = replace(feature_map("auto", env.single_observation_space, 3, False), ends=True)
-    first = Collector(Stepper(env), phi, seed=0, visited=set())
+    first = Collector(Stepper(env), phi, seed=0, categorical=True)
     first.collect(120)
     seen: set[bytes] = set()
     for row, new in zip(first.starts.numpy(), first.new_starts.tolist(), strict=True):
         assert new == (row.tobytes() not in seen)
         seen.add(row.tobytes())
-    again = Collector(Stepper(env), phi, seed=0, visited=seen)  # as a resumed run
+    again = Collector(Stepper(env), phi, seed=0, categorical=True)
+    assert not again.load_state(*first.state())  # these environments were not recorded, but their states are known
+    before = len(again.starts)
     again.collect(120)
-    assert not again.new_starts.any()
+    assert len(again.starts) > before
+    assert not again.new_starts[before:].any()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anyreward.errors import UserError
 from anyreward.folder import holds_agent
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.tools.sweep import train_seeds
@@ -57,8 +58,8 @@ class Train:
                 agent = train(self.source, settings=self.settings, run=self.run_settings, out=out, **options)
                 if agent.model.landmarks is not None:
                     print(agent.model.landmarks.describe())
-        except KeyboardInterrupt:
-            raise _stopped(list(folders.values())) from None
+        except (KeyboardInterrupt, SystemExit) as error:
+            raise _stopped(list(folders.values()), error) from None
         print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
 
 
@@ -93,19 +94,25 @@ class Resume:
     """New number of environments that are stepped together."""
     evaluate_every: int | None = None
     """New number of updates between two lines of metrics."""
+    save_every: float | None = None
+    """New number of seconds between two saves."""
+    step_timeout: float | None = None
+    """New number of seconds after which a step of the environment counts as hanging (0: no limit)."""
 
     def run(self) -> None:
         """Continue training, and print the folder of the agent."""
         try:
             given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
             resume(given.pop("run_folder"), **given)
-        except KeyboardInterrupt:
-            raise _stopped([self.run_folder]) from None
+        except (KeyboardInterrupt, SystemExit) as error:
+            raise _stopped([self.run_folder], error) from None
         print("Agent:", self.run_folder)
 
 
-def _stopped(folders: Sequence[Path]) -> UserError:
+def _stopped(folders: Sequence[Path], error: BaseException) -> SystemExit:
+    """Say what was saved; the exit code is the conventional one, 128 + signal."""
     kept = [str(folder) for folder in folders if holds_agent(folder)]
     saved = f"the agent is saved in {', '.join(kept)}" if kept else "nothing was saved"
     again = f" To continue: anyreward resume {kept[0]}" if kept else ""
-    return UserError(f"Stopped; {saved}.{again}")
+    print(f"anyreward: Stopped; {saved}.{again}", file=sys.stderr)
+    return SystemExit(error.code if isinstance(error, SystemExit) else 128 + signal.SIGINT)

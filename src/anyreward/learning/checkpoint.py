@@ -1,64 +1,97 @@
-"""Checkpoints: what a resumed run needs besides its agent, such as target networks, optimiser and replay buffer."""
+"""Checkpoints: what a resumed run needs besides its agent and the replay buffer, to continue exactly where it was."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.collect import Collector
 from anyreward.learning.loop import Learning
-from anyreward.learning.replay import from_columns
-
-FILE = "training.safetensors"
-LARGEST_REPLAY = 2 * 10**9
-"""Largest replay buffer, in bytes, that is saved; a larger one, or one with images, is collected again."""
+from anyreward.learning.shards import Shard, fill
 
 
-def checkpoint(learning: Learning, agent: str) -> bytes:
-    """The state of a run as bytes; ``agent`` is the fingerprint of the agent saved at the same time."""
+@dataclass(frozen=True)
+class Progress:
+    """The counters of a run."""
+
+    done: int
+    """updates"""
+    seconds: float
+    earlier: int
+    wanted: int
+    added: int
+    """transitions that were added to the replay buffer"""
+    size: int
+    """transitions in the replay buffer"""
+
+
+def checkpoint(learning: Learning, collector: Collector | None) -> tuple[bytes, dict[str, Any]]:
+    """The state of a run: a file of tensors, and JSON."""
     replay = learning.replay
-    tensors = learning.method.state()
-    columns = replay.transitions.columns
-    if replay.frames is None and sum(c.numel() * c.element_size() for c in columns.values()) <= LARGEST_REPLAY:
-        tensors |= {f"replay.{name}": column for name, column in columns.items()}
-    about = {"done": learning.done, "seconds": learning.seconds, "agent": agent}
-    about |= {"earlier": learning.earlier, "added": replay.added, "capacity": replay.capacity}
-    return save_tensors(
-        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
-        {"about": json.dumps(about)},
-    )
+    counters = Progress(learning.done, learning.seconds, learning.earlier, learning.wanted, replay.added, len(replay))
+    tensors, about = learning.method.state()
+    state: dict[str, Any] = {"progress": asdict(counters), "method": about}
+    if collector is not None:
+        collected, state["collector"] = collector.state()
+        tensors |= {f"collector.{name}": tensor for name, tensor in collected.items()}
+    return save_tensors({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}), state
 
 
-def load_checkpoint(folder: Path, learning: Learning, agent: str) -> None:
-    """Restore the saved state in a new run of the saved agent's model."""
-    path = folder / FILE
-    if not path.is_file():
-        raise UserError(f"There is no {FILE} in {folder}, so this run cannot be continued; only its agent was kept.")
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved state of a run, which `resume_from` restores."""
+
+    folder: Path
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+    shards: list[Shard]
+
+
+def read_checkpoint(folder: Path, file: str, state: Mapping[str, Any], shards: list[Shard]) -> Checkpoint:
+    """Read the files of a checkpoint, which are verified already."""
+    try:
+        return Checkpoint(folder, load_file(folder / file), state, shards)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{folder / file} is not readable: {error}") from error
+
+
+def earlier_progress(path: Path) -> dict[str, Any]:
+    """The state of a run that an earlier version saved; its transitions are collected again, in new episodes."""
     try:
         with safe_open(path, "pt") as file:
             about = json.loads(file.metadata()["about"])
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
-        if about["agent"] != agent:
-            raise UserError(f"{path} belongs to another agent than {folder / 'agent.json'}.")
-        _restore(learning, tensors, about)
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is damaged, or does not match {folder / 'agent.json'}: {error}") from error
+        counters = Progress(about["done"], about["seconds"], about.get("earlier", 0), 0, about["added"], 0)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    return {"progress": asdict(counters), "method": {}, "collector": None}
 
 
-def _restore(learning: Learning, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    learning.done, learning.seconds, learning.earlier = about["done"], about["seconds"], about.get("earlier", 0)
-    learning.method.load_state(tensors, learning.done)
-    if "replay.actions" not in tensors:
-        learning.earlier += about["added"]
-        return
-    replay, added, capacity = learning.replay, about["added"], about["capacity"]
-    rows, same = from_columns(tensors, "replay."), replay.capacity == capacity
-    if not same and len(rows.actions) == capacity:
-        rows = rows.map(lambda column: column.roll(-(added % capacity), 0))  # oldest first
-    replay.add(rows)  # at the same positions as before, if the capacity is the same
-    replay.added = added if same else replay.added
+def restore_data(saved: Checkpoint, learning: Learning) -> None:
+    """Restore the counters and the replay buffer of a new run."""
+    at = Progress(**saved.state["progress"])
+    learning.done, learning.seconds, learning.earlier = at.done, at.seconds, at.earlier
+    if saved.shards or at.added == 0:
+        fill(learning.replay, saved.folder, saved.shards, at.added, at.size)
+        learning.wanted = at.wanted
+    else:
+        learning.earlier += at.added  # they are collected again
+
+
+def restore_state(saved: Checkpoint, learning: Learning, collector: Collector | None) -> bool:
+    """Restore the method and the collector; returns whether the run continues exactly where it was."""
+    learning.method.load_state(saved.tensors, saved.state["method"], learning.done)
+    exact = bool(saved.shards) or learning.earlier == 0
+    if collector is None:
+        return exact
+    tensors = {name[10:]: tensor for name, tensor in saved.tensors.items() if name.startswith("collector.")}
+    state = saved.state["collector"]
+    return state is not None and collector.load_state(tensors, state) and exact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import FeatureMap
+from anyreward.worlds.recorded import State, can_continue, generator, random_state
 from anyreward.worlds.stepping import Stepper
 
 Array = np.ndarray[Any, Any]
@@ -32,7 +33,7 @@ class Collector:
     The behaviour policy acts uniformly with probability epsilon, else by the greedy pi_z, with one z for each episode.
     With ``next_features`` transitions include the features of next states. With ``whole_episodes`` tasks are goals,
     which transitions include, and the transitions of an episode are returned together, in order, once it is over.
-    ``visited`` are observations of earlier transitions; with it, starts of episodes in other states are marked as new.
+    With ``categorical`` the starts of episodes in states that were never visited are marked as new.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Collector:
         seed: int,
         next_features: bool = False,
         whole_episodes: bool = False,
-        visited: set[bytes] | None = None,
+        categorical: bool = False,
     ) -> None:
         self._stepper, self._features, self._next_features = stepper, features, next_features
         self._rng = np.random.default_rng(seed)
@@ -51,7 +52,7 @@ class Collector:
         self._fresh = np.ones(stepper.num_envs, dtype=bool)  # environments at the start of an episode
         self._starts: list[Array] = []
         self._new: list[bool] = []
-        self._visited = visited
+        self._visited: set[bytes] | None = set() if categorical else None
         self._running: list[list[Columns]] | None = [[] for _ in range(stepper.num_envs)] if whole_episodes else None
 
     @property
@@ -65,10 +66,49 @@ class Collector:
         return torch.tensor(self._new[:MOST_STARTS], dtype=torch.bool)
 
     @property
+    def can_continue(self) -> bool:
+        """Whether another collector can continue the current episodes."""
+        return can_continue(self._stepper.env)
+
+    @property
     def features_now(self) -> Array:
         """(n, packed) phi of the current observations, with the first action."""
         stepper = self._stepper
         return self._features.of(stepper.observations, stepper.packed, np.zeros(stepper.num_envs, dtype=np.int64))
+
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """Tensors and JSON from which another collector continues exactly here, if its environments can."""
+        tensors = {"starts": self.starts, "new": self.new_starts}
+        if self._tasks is not None:
+            tensors["tasks"] = self._tasks
+        if self._visited:
+            rows = np.stack([np.frombuffer(row, dtype=np.float32) for row in sorted(self._visited)])
+            tensors["visited"] = torch.from_numpy(rows)
+        running = [(i, row) for i, episode in enumerate(self._running or []) for row in episode]
+        if running:
+            tensors["running"] = torch.tensor([i for i, _ in running])
+            tensors |= {
+                f"running.{name}": torch.from_numpy(np.stack([row[name] for _, row in running]))
+                for name in running[0][1]
+            }
+        about = {"random": random_state(self._rng), "fresh": self._fresh.tolist(), "steps": self._stepper.state()}
+        return tensors, about
+
+    def load_state(self, tensors: Mapping[str, Tensor], about: State) -> bool:
+        """Continue where another collector was; returns whether its episodes continue, or new ones begin."""
+        self._starts, self._new = list(tensors["starts"].numpy()), tensors["new"].tolist()
+        if self._visited is not None and "visited" in tensors:
+            self._visited = {row.tobytes() for row in tensors["visited"].numpy()}
+        if not self._stepper.load_state(about["steps"]):
+            self._stepper.reset(int(self._rng.integers(2**31)))
+            return False
+        self._rng, self._fresh = generator(about["random"]), np.array(about["fresh"], dtype=bool)
+        self._tasks = tensors["tasks"].clone() if "tasks" in tensors else None
+        if self._running is not None and "running" in tensors:
+            columns = {name[8:]: column.numpy() for name, column in tensors.items() if name.startswith("running.")}
+            for row, i in enumerate(tensors["running"].tolist()):
+                self._running[i].append({name: np.array(column[row]) for name, column in columns.items()})
+        return True
 
     def collect(
         self,

@@ -8,6 +8,8 @@ steps, such as the flag of MountainCar or the far corner of FrozenLake.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from anyreward.learning.transition_model import TransitionModel, count_model, ne
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import KnownRows, mixture
+from anyreward.worlds.recorded import State, generator, random_state
 
 MOST_NUMBERS = 8
 """Largest number of continuous components of an observation."""
@@ -73,14 +76,34 @@ class Explorer:
             self._estimate(rows)
             self._estimated = self._counted = total
         else:
-            first = len(rows.actions) - min(total - self._counted, len(rows.actions))
-            self.visited(rows.observations[first:], rows.actions[first:])
+            n = len(rows.actions)  # the last rows, which follow each other in the ring
+            last = torch.arange(max(self._counted, total - n), total) % n
+            self.visited(rows.observations[last], rows.actions[last])
             self._counted = total
             self._waited += 1
             if self._waited * SMALL_PLAN < self._model_size:
                 return
         self._waited = 0
         self.plan()
+
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """Tensors and JSON from which another explorer continues."""
+        tensors = {f"states.{name}": value for name, value in self._states.state_dict().items()}
+        tensors |= {"visits": self._visits, "Q": self._Q}
+        if self._model is not None:
+            tensors |= {name: getattr(self._model, name) for name in ("following", "share", "seen")}
+        counters = {"estimated": self._estimated, "counted": self._counted, "waited": self._waited}
+        return tensors, counters | {"random": random_state(self._random)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], about: State) -> None:
+        """The inverse of `state`."""
+        known = {name[7:]: value for name, value in tensors.items() if name.startswith("states.")}
+        self._states.load_state_dict(known)
+        self._visits, self._Q = tensors["visits"].clone(), tensors["Q"].clone()
+        if "following" in tensors:
+            self._model = TransitionModel(*(tensors[name].clone() for name in ("following", "share", "seen")))
+        self._estimated, self._counted, self._waited = (about[name] for name in ("estimated", "counted", "waited"))
+        self._random = generator(about["random"])
 
     @property
     def _model_size(self) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from anyreward.learning.batch import Batch, KnownFeatures, draw, draw_z, known_features, with_z
 from anyreward.learning.fast.compiled import compiled_updates
@@ -21,6 +21,7 @@ from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model, make_encoders
 from anyreward.model.networks import Backward, Bias, Forward
+from anyreward.worlds.recorded import State
 
 
 class ForwardBackward(GradientMethod):
@@ -93,6 +94,18 @@ class SuccessorFeatures(ForwardBackward):
         assert rows.next_features is not None
         following = torch.where(rows.terminated[:, None], rows.features, rows.next_features)
         basis.fit(encoder.compact(rows.features), encoder.compact(following), self.random)
+
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """With E[B B^T]."""
+        tensors, about = super().state()
+        measured = {} if self.learner.BB is None else {"BB": self.learner.BB}
+        return tensors | measured, about | {"measured": self._measured}
+
+    def load_state(self, tensors: Mapping[str, Tensor], about: State, done: int) -> None:
+        """The inverse of `state`."""
+        super().load_state(tensors, about, done)
+        if "BB" in tensors:
+            self.learner.BB, self._measured = tensors["BB"].to(self.model.device), about["measured"]
 
     def cycle(self, done: int, end: int) -> Report:
         """Gradient steps on F, with E[B B^T] of all data in place of a second minibatch."""

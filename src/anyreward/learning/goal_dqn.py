@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model, make_encoders
 from anyreward.model.networks import Forward, GoalInput
 from anyreward.worlds.goals import GoalTest
+from anyreward.worlds.recorded import State, generator, random_state
 
 
 class GoalDQN(GradientMethod):
@@ -29,6 +30,7 @@ class GoalDQN(GradientMethod):
     whole_episodes = True
     goals: Goals | None = None
     """the goals of the world, set by `enter`"""
+    _goal_random = np.random.default_rng(0)
 
     @classmethod
     def fresh(cls, phi: FeatureMap, s: Settings) -> Model:
@@ -45,9 +47,9 @@ class GoalDQN(GradientMethod):
         """
         encoder, replay, random = self.model.feature_encoder, self.replay, self.explore
         if test is not None:
-            rng = np.random.default_rng(seed)
+            self._goal_random = np.random.default_rng(seed)
             self.goals = Goals(
-                lambda n: torch.from_numpy(test.draw(rng, n).astype(np.float32)),
+                lambda n: torch.from_numpy(test.draw(self._goal_random, n).astype(np.float32)),
                 lambda achieved, goals: torch.from_numpy(test.reached(achieved.cpu().numpy(), goals.cpu().numpy())),
             )
             return
@@ -64,6 +66,17 @@ class GoalDQN(GradientMethod):
             return known[rows.to(known.device)].cpu()
 
         self.goals = Goals(draw, lambda achieved, goals: (achieved == goals).all(1))
+
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """With the random generator of goals."""
+        tensors, about = super().state()
+        return tensors, about | {"goals": random_state(self._goal_random)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], about: State, done: int) -> None:
+        """The inverse of `state`."""
+        super().load_state(tensors, about, done)
+        if "goals" in about:
+            self._goal_random = generator(about["goals"])
 
     def behaviour(self, random: torch.Generator) -> Behaviour:
         """Greedy actions for one goal of the world per episode."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from anyreward.learning.batch import draw_features, rho_rows
 from anyreward.learning.method import Behaviour, Method, Metrics, Report
@@ -17,6 +19,7 @@ from anyreward.learning.transition_model import POINTS
 from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import LandmarkForward, TableBackward
 from anyreward.model.model import Model, make_encoders
+from anyreward.worlds.recorded import State
 
 PER_PAIR = 20
 """Smallest number of transitions for each known state and action that a whole run collects."""
@@ -78,7 +81,7 @@ class Landmarks(Method):
     def cycle(self, done: int, end: int) -> Report:
         """Compute the tables if they are needed: for greedy exploration, and at the end."""
         if end == self.s.updates:
-            self.finish()
+            self._fill(self.model)
         elif self.s.exploration < 1 and self.explorer is None:
             self.refresh()
         return Report(lambda: self._figures, lambda: {})
@@ -86,16 +89,44 @@ class Landmarks(Method):
     def refresh(self) -> None:
         """Compute the tables again if there is twice as much data."""
         if self.replay.added >= 2 * self._filled:
-            self.finish()
+            self._fill(self.model)
 
-    def finish(self) -> None:
-        """Compute the tables from all data, unless there is no new data."""
-        F, B, replay, s = self.model.F, self.model.B, self.replay, self.s
+    def finished(self) -> Model:
+        """A model whose tables are computed from all data; that of the run, if there is no new data."""
+        model = self.model
+        if self.replay.added == self._filled:
+            return model
+        F, B = LandmarkForward(model.observation_encoder, model.actions), TableBackward(model.feature_encoder)
+        model, figures = replace(model, F=F, B=B), (self._filled, self._figures)
+        self._fill(model)
+        self._filled, self._figures = figures
+        return model
+
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """With the tables, which may be those of less data than were saved with the agent."""
+        tensors, about = super().state()
+        for name, module in (("F", self.model.F), ("B", self.model.B)):
+            tensors |= {f"tables.{name}.{key}": value for key, value in module.state_dict().items()}
+        return tensors, about | {"filled": self._filled}
+
+    def load_state(self, tensors: Mapping[str, Tensor], about: State, done: int) -> None:
+        """The inverse of `state`."""
+        super().load_state(tensors, about, done)
+        for name, module in (("F", self.model.F), ("B", self.model.B)):
+            prefix = f"tables.{name}."
+            tables = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if tables:
+                module.load_state_dict(tables)
+        self._filled = about.get("filled", 0)
+
+    def _fill(self, model: Model) -> None:
+        """Compute the tables of a model from all data, unless there is no new data."""
+        F, B, replay, s = model.F, model.B, self.replay, self.s
         if replay.added == self._filled:
             return
         assert isinstance(F, LandmarkForward)
         assert isinstance(B, TableBackward)
-        sample = rho_rows(self.model, replay, s.feature_sample, s.seed)
+        sample = rho_rows(model, replay, s.feature_sample, s.seed)
         figures = learn_tables(
             F,
             B,
@@ -104,7 +135,7 @@ class Landmarks(Method):
             s.gamma,
             s.dim,
             s.landmarks,
-            self.model.phi,
+            model.phi,
             self.on_progress,
         )
         self._figures = {name: torch.tensor(value) for name, value in figures.items()}

@@ -38,6 +38,8 @@ class Learning:
     """transitions that are not learned from"""
     hold_out: int = 0
     """how many of these a whole run collects, evenly over its cycles"""
+    wanted: int = 0
+    """transitions to have collected so far; whole steps of all environments may give more"""
 
     @property
     def model(self) -> Model:
@@ -72,13 +74,11 @@ def learn(learning: Learning, collector: Collector | None = None) -> Iterator[tu
     The model is changed in place. Yields the number of updates so far and a report of the last one, after each cycle.
     """
     method, replay, model, s = learning.method, learning.replay, learning.model, learning.settings
-    wanted = replay.added
 
     def collect(steps: int, epsilon: float) -> None:
-        nonlocal wanted
-        wanted += steps  # whole episodes may give more transitions; the excess counts towards the next call
-        while collector is not None and replay.added < wanted:
-            most = min(wanted - replay.added, MOST_AT_ONCE)
+        learning.wanted += steps  # the excess counts towards the next call
+        while collector is not None and replay.added < learning.wanted:
+            most = min(learning.wanted - replay.added, MOST_AT_ONCE)
             rows = collector.collect(most, epsilon, *behaviour)
             model.normalise(rows.observations, rows.features)
             replay.add(rows)

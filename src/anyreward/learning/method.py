@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from anyreward.learning.settings import RunSettings, Settings
 from anyreward.model.features import FeatureMap
 from anyreward.model.model import Model
 from anyreward.worlds.goals import GoalTest
+from anyreward.worlds.recorded import State
 
 Metrics = dict[str, Tensor]
 """Scalars by name (docs/metrics.md)."""
@@ -99,21 +100,31 @@ class Method(ABC):
         """Called before an evaluation: update the model if there is much new data."""
         return None
 
-    def finish(self) -> None:
-        """Called before the model is saved: update it with all data."""
-        return None
+    def finished(self) -> Model:
+        """The model to save: that of all data. Learning goes on as if nothing had been saved."""
+        return self.model
 
-    def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs besides the model: random generators, target networks and Adam's state."""
+    def state(self) -> tuple[dict[str, Tensor], State]:
+        """What a resumed run needs besides the model: random generators, target networks, Adam's state, the explorer.
+
+        Tensors, and JSON.
+        """
         tensors = {"random": self.random.get_state(), "explore": self.explore.get_state()}
-        return tensors | (self.networks.state() if self.networks else {})
+        tensors |= self.networks.state() if self.networks else {}
+        if self.explorer is None:
+            return tensors, {}
+        explored, about = self.explorer.state()
+        return tensors | {f"explorer.{name}": value for name, value in explored.items()}, {"explorer": about}
 
-    def load_state(self, tensors: dict[str, Tensor], done: int) -> None:
+    def load_state(self, tensors: Mapping[str, Tensor], about: State, done: int) -> None:
         """The inverse of `state`, after ``done`` updates."""
         self.random.set_state(tensors["random"])
         self.explore.set_state(tensors["explore"])
         if self.networks:
             self.networks.load_state(tensors, done)
+        if self.explorer is not None and "explorer" in about:
+            explored = {name[9:]: value for name, value in tensors.items() if name.startswith("explorer.")}
+            self.explorer.load_state(explored, about["explorer"])
 
 
 def stream_seed(seed: int, name: str) -> int:

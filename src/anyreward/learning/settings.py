@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.model.latent import ZMixture, ZNorm
+from anyreward.storage import user_path
 
 
 @dataclass(frozen=True)
@@ -24,20 +29,29 @@ class Range:
     high: float = math.inf
     exclusive: bool = False
     """Whether the two bounds themselves are excluded."""
+    most: float | None = None
+    """The largest value that a machine can handle, if it is below ``high``."""
 
     def __contains__(self, value: float) -> bool:
-        if self.exclusive:
-            return self.low < value < self.high
-        return self.low <= value <= self.high and math.isfinite(value)
+        largest = sys.float_info.max if self.most is None else self.most
+        if not -largest <= value <= largest:  # a whole number may be too large for floating point
+            return False
+        return self.low < value < self.high if self.exclusive else self.low <= value <= self.high
 
     def __str__(self) -> str:
+        most = "" if self.most is None else f" (at most {self.most:,})"
         if self.high < math.inf:
-            return f"{self.low:g} < value < {self.high:g}" if self.exclusive else f"{self.low:g} to {self.high:g}"
-        return f"above {self.low:g}" if self.exclusive else f"{self.low:g} or more"
+            both = f"{self.low:g} < value < {self.high:g}" if self.exclusive else f"{self.low:g} to {self.high:g}"
+            return both + most
+        return (f"above {self.low:g}" if self.exclusive else f"{self.low:g} or more") + most
 
 
-Count = Annotated[int, Range(0)]
-Positive = Annotated[int, Range(1)]
+MOST_NUMBERS = 2**30
+"""Largest number of floating-point numbers that networks and minibatches may need, by estimate: 4 GB."""
+
+Seed = Annotated[int, Range(0, most=2**63 - 1)]
+Count = Annotated[int, Range(0, most=10**12)]
+Positive = Annotated[int, Range(1, most=10**12)]
 Above = Annotated[float, Range(0, exclusive=True)]
 Share = Annotated[float, Range(0, 1)]
 Method = Literal["fb", "goal-dqn", "goal-dqn-her", "successor-features"]
@@ -51,19 +65,19 @@ class Settings:
     """The learning method. fb: forward-backward representations.
     goal-dqn, goal-dqn-her: goal-oriented DQN, Q(s, a, g), without or with hindsight replay.
     successor-features: universal successor features, where B is fixed and only F is learned."""
-    dim: Count = 100
+    dim: Annotated[int, Range(0, most=10_000)] = 100
     """d, the dimension of F, B and z; for tables an upper bound. 0: the number of features (networks: 100).
     With basis "state" it is the width of the features. goal-dqn does not use it."""
-    landmarks: Count = 0
+    landmarks: Annotated[int, Range(0, most=100_000)] = 0
     """Largest number of landmarks: states for which tables of F and B hold one policy each.
     0: F(s, a, z) and B are networks, as in the paper.
     Tables need states that can be listed or consist of at most three numbers; otherwise networks are trained.
     If tables would be large, at most 16 landmarks are used."""
     updates: Positive = 800_000
     """Gradient updates in total (paper: 800 epochs of 25 cycles of 40)."""
-    gamma: Annotated[float, Range(0, 1, exclusive=True)] = 0.99
+    gamma: Annotated[float, Range(0, 1, exclusive=True, most=0.999_999)] = 0.99
     """Discount factor."""
-    batch_size: Positive = 128
+    batch_size: Annotated[int, Range(1, most=10_000)] = 128
     """b, the size of each of the two minibatches. The Bellman loss is a mean over all b x b pairs."""
     learning_rate: Above = 0.001
     """Adam's learning rate."""
@@ -77,15 +91,15 @@ class Settings:
     """alpha of the target networks: target <- alpha * target + (1 - alpha) * online, at each target update."""
     target_every: Positive = 40
     """Gradient updates between two updates of the target networks (paper: once per cycle)."""
-    hidden: Positive = 256
+    hidden: Annotated[int, Range(1, most=10_000)] = 256
     """Units in each hidden layer."""
-    layers: Positive = 3
+    layers: Annotated[int, Range(1, most=100)] = 3
     """Hidden layers of F and of B."""
     layer_norm: bool = False
     """Layer normalisation before every ReLU except the last, in both networks."""
     action_input: bool = False
     """Whether the action is an input of F. If not, F has one block of outputs per action, as in the paper."""
-    wide: Count = 0
+    wide: Annotated[int, Range(0, most=100)] = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer whose output is added to F (0: none)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
     """Encoding of numbers for F and B. plain: unchanged (see ``normalise``). unit: bounded numbers scaled to 0..1.
@@ -132,11 +146,11 @@ class Settings:
     """Transitions collected at the start of each cycle (paper: 4 episodes of 50 steps)."""
     updates_per_cycle: Positive = 40
     """Gradient updates in each cycle."""
-    replay_size: Positive = 1_000_000
+    replay_size: Annotated[int, Range(1, most=10**9)] = 1_000_000
     """Capacity of the replay buffer, in transitions. When it is full, the oldest are replaced."""
-    feature_sample: Positive = 20_000
+    feature_sample: Annotated[int, Range(1, most=1_000_000)] = 20_000
     """Number of features of the training data kept with the agent (all distinct ones if they are categories)."""
-    seed: Count = 0
+    seed: Seed = 0
     """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
@@ -144,9 +158,8 @@ class Settings:
         if isinstance(mixture, Mapping) and set(mixture) <= {field.name for field in fields(ZMixture)}:
             mixture = ZMixture(**mixture)
             object.__setattr__(self, "z_mixture", mixture)
-        if not isinstance(mixture, ZMixture):
-            raise UserError(f"z_mixture is {mixture!r}; expected ZMixture(goals=..., sums=..., rewards=...).")
-        _check_fields(self)
+        check_fields(self)
+        self._check_memory()
         if self.first_step == 1 and self.features_include_action:
             raise UserError(
                 "first_step is 1 and features_include_action is on, but successor measures from t = 1 leave out the "
@@ -163,6 +176,21 @@ class Settings:
                 "method is successor-features, whose B is fitted to the warm-up: warmup_steps must be positive."
             )
 
+    def _check_memory(self) -> None:
+        """Raise if the networks, their minibatches or the sample of rho cannot fit into memory."""
+        d, b = self.dim or 100, self.batch_size
+        weights = 2 * self.layers * self.hidden**2 + self.hidden * d * (2 + self.wide)
+        needs = {
+            "hidden, layers, wide or dim": 10 * weights,  # F and B, with targets, gradients and Adam's two moments
+            "batch_size": b * (6 * b + 4 * (self.layers * self.hidden + d)),  # the pairs, and the layers' outputs
+            "updates_per_cycle or batch_size": 3 * min(self.updates, self.updates_per_cycle) * b * d,
+            "feature_sample or dim": 2 * d * (self.feature_sample + d),  # in float64
+        }
+        for names, numbers in needs.items():
+            if numbers > MOST_NUMBERS:
+                gigabytes = f"about {4e-9 * numbers:,.1f} GB; accepted: at most {4e-9 * MOST_NUMBERS:.1f} GB"
+                raise UserError(f"Training with these settings needs {gigabytes}. Lower {names}.")
+
     def with_(self, **changes: Any) -> Settings:
         """These settings with some changed; an unknown name raises."""
         return replace(self, **_known(Settings, changes))
@@ -177,24 +205,30 @@ class Settings:
 class RunSettings:
     """How a run is computed. A resumed run may change these."""
 
-    environments: Positive = 4
+    environments: Annotated[int, Range(1, most=1_000)] = 4
     """Environments that are stepped together when collecting."""
     evaluate_every: Positive = 1_000
     """Updates between two lines of metrics."""
-    threads: Count = 0
+    threads: Annotated[int, Range(0, most=1_000)] = 0
     """CPU threads (0: chosen by the cost of an update, at most PyTorch's default)."""
     device: str = "cpu"
     """Where to train: cpu or cuda (networks, replay buffer and minibatches move there)."""
     compile: bool = False
     """Compile the updates (CPU only), with F and B in parallel. The first run takes half a minute to compile."""
+    save_every: Above = 300.0
+    """Seconds between two saves during a run; it is also saved after its first cycle and at its end."""
+    step_timeout: Annotated[float, Range(0)] = 0.0
+    """Seconds after which a step of the environment counts as hanging (0: no limit)."""
     replay_file: str = ""
     """For images only: keep the frames of the replay buffer in this new file instead of in memory.
     It is removed at the end."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
-        if self.device.split(":")[0] not in ("cpu", "cuda"):
-            raise UserError(f"device is {self.device!r}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
+        check_fields(self)
+        if not re.fullmatch(r"(cpu|cuda)(:\d{1,2})?", self.device, re.ASCII):
+            raise UserError(f"device is {shown(self.device)}; accepted: cpu, cuda, cuda:0, cuda:1, ...")
+        if self.replay_file:
+            object.__setattr__(self, "replay_file", str(user_path(self.replay_file)))
         if self.compile and self.device != "cpu":
             raise UserError(f"compile is on and device is {self.device!r}, but updates are compiled only for the CPU.")
 
@@ -212,6 +246,8 @@ class RunChanges(TypedDict, total=False):
     threads: int
     device: str
     compile: bool
+    save_every: float
+    step_timeout: float
     replay_file: str
 
 
@@ -254,26 +290,69 @@ class SettingChanges(RunChanges, total=False):
     seed: int
 
 
-def _check_fields(settings: Settings | RunSettings) -> None:
-    """Raise unless every field has its type and lies in its range."""
-    for name, hint in get_type_hints(type(settings), include_extras=True).items():
-        value, accepted = getattr(settings, name), None
-        if get_origin(hint) is Annotated:
-            hint, accepted = get_args(hint)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise UserError(f"{name} is {value!r}; accepted: {', '.join(get_args(hint))}.")
-        if hint is int and isinstance(value, np.integer):
-            object.__setattr__(settings, name, int(value))  # JSON has no NumPy integers
-        elif hint is int and (not isinstance(value, int) or isinstance(value, bool)):
-            raise UserError(f"{name} is {value!r}; expected a whole number.")
-        if hint == bool | None and value is not None:
-            hint = bool
-        if hint is bool and not isinstance(value, bool):
-            raise UserError(f"{name} is {value!r}; accepted: True, False.")
-        if hint is float and (not isinstance(value, int | float | np.number) or isinstance(value, bool)):
-            raise UserError(f"{name} is {value!r}; expected a number.")
-        if accepted is not None and value not in accepted:
-            raise UserError(f"{name} is {value}; accepted: {accepted}.")
+def check_fields(settings: object, prefix: str = "") -> None:
+    """Raise unless every annotated field of a dataclass has its type and lies in its range.
+
+    NumPy's numbers become Python's, which JSON can hold. ``prefix`` is put before the names of fields in messages.
+    """
+    kind: Any = type(settings)  # mypy does not take a type of any kind as hashable
+    for name, (kinds, accepted) in _rules(kind).items():
+        value = getattr(settings, name)
+        if isinstance(value, np.integer | np.floating | np.bool_):
+            value = value.item()
+            object.__setattr__(settings, name, value)
+        _check_value(prefix + name, value, kinds, accepted)
+
+
+@cache
+def _rules(kind: type) -> dict[str, tuple[tuple[Any, ...], Range | None]]:
+    """The accepted types of each field, and its range; fields of types that are not checked are left out."""
+    rules = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        accepted = None
+        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kinds: list[Any] = []
+        for option in options:
+            if get_origin(option) is Annotated:
+                option, *extras = get_args(option)
+                accepted = next((extra for extra in extras if isinstance(extra, Range)), accepted)
+            kinds.append(option)
+        if all(k in (int, float, bool, str, ZMixture, type(None)) or get_origin(k) is Literal for k in kinds):
+            rules[name] = (tuple(kinds), accepted)
+    return rules
+
+
+def _check_value(name: str, value: Any, kinds: tuple[Any, ...], accepted: Range | None) -> None:
+    """Raise unless a value has one of the types, and lies in the range if it is a number."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            fits = isinstance(value, str) and value in get_args(kind)
+        elif kind in (int, float):
+            fits = whole or (kind is float and isinstance(value, float))
+        else:
+            fits = isinstance(value, kind)
+        if fits:
+            break
+    else:
+        raise UserError(f"{name} is {shown(value)}; {_expected(kinds)}.")
+    if accepted is not None and isinstance(value, int | float) and value not in accepted:
+        raise UserError(f"{name} is {shown(value)}; accepted: {accepted}.")
+
+
+def _expected(kinds: tuple[Any, ...]) -> str:
+    """What is accepted for a field of these types."""
+    kind = kinds[0]
+    if get_origin(kind) is Literal:
+        return f"accepted: {', '.join(get_args(kind))}"
+    words = {
+        int: "expected a whole number",
+        float: "expected a number",
+        bool: "accepted: True, False",
+        str: "expected text",
+        ZMixture: "expected ZMixture(goals=..., sums=..., rewards=...)",
+    }
+    return words[kind]
 
 
 SETTINGS = {kind: {field.name for field in fields(kind)} for kind in (Settings, RunSettings)}
@@ -287,15 +366,17 @@ def _known(kind: type[Settings] | type[RunSettings], changes: Mapping[str, Any])
             raise UserError(f"{name} is a run setting: pass it to train(), or to RunSettings({name}=...).")
         if name not in SETTINGS[kind]:
             every = sorted(SETTINGS[Settings] | SETTINGS[RunSettings])
-            raise UserError(f"There is no setting {name!r}. Settings: {', '.join(every)}.")
+            raise UserError(f"There is no setting {shown(name)}. Settings: {', '.join(every)}.")
     return dict(changes)
 
 
 def split_changes(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split changes by name into those of `Settings` and those of `RunSettings`; an unknown name raises."""
     of_run = {name: value for name, value in changes.items() if name in SETTINGS[RunSettings]}
-    others = {name: value for name, value in changes.items() if name not in of_run}
-    return _known(Settings, others), of_run
+    others = _known(Settings, {name: value for name, value in changes.items() if name not in of_run})
+    if "method" in others:  # the other defaults depend on it
+        _check_value("method", others["method"], *_rules(Settings)["method"])
+    return others, of_run
 
 
 FAST: dict[str, Any] = {
@@ -328,8 +409,9 @@ PAPER: dict[str, dict[str, Any]] = {"goal-dqn": {"exploration": 0.2}, "goal-dqn-
 
 def preset(name: str = "fast", **changes: Any) -> Settings:
     """The settings of a preset, ``paper`` or ``fast``, for a method, with some changed by name."""
-    if name not in ("paper", "fast"):
-        raise UserError(f"There is no preset {name!r}; accepted: fast, paper.")
+    if not isinstance(name, str) or name not in ("paper", "fast"):
+        raise UserError(f"There is no preset {shown(name)}; accepted: fast, paper.")
     method = changes.get("method", "fb")
+    _check_value("method", method, *_rules(Settings)["method"])
     start = FAST if name == "fast" else PAPER.get(method, {})
     return Settings().with_(**start | OF_METHOD.get(method, {}) | changes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from typing import Any
 import numpy as np
 
 from anyreward.errors import UserError
+
+TEMPORARY = ".anyreward-"
+"""Beginning of the names of temporary files."""
+MEMORY_SHARE = 0.9
+"""Largest share of the free memory that the content of a file may take."""
+CONTAINERS = (
+    ("/sys/fs/cgroup", "memory.max", "anon"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "total_rss"),
+)
+"""Folders of the cgroups, versions 2 and 1, with the file of the limit and the name of what is used; the rest of what
+the kernel counts is its cache, which it gives up."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -28,7 +40,7 @@ def write_together(contents: dict[Path, bytes]) -> None:
     try:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
             written.append((name, path))
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
@@ -37,10 +49,25 @@ def write_together(contents: dict[Path, bytes]) -> None:
             os.chmod(name, 0o644)
         for name, path in written:
             os.replace(name, path)
-    except BaseException:
+        for folder in {path.parent for path in contents}:
+            _sync(folder)
+    except BaseException as error:
         for name, _ in written:
             Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise UserError(f"{path} cannot be written: no space is left on its disk.") from error
         raise
+
+
+def _sync(folder: Path) -> None:
+    """Make renames in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # not every file system can
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def as_json(data: Any) -> bytes:
@@ -63,17 +90,93 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is not valid JSON: {error}") from error
 
 
+def reason(error: Exception) -> str:
+    """The kind and the text of an exception, in one line, as the reason in a `UserError`."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".").removesuffix(":")
+
+
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The arrays of an .npz file, or those of ``names``; raises `UserError` if it is unreadable or holds objects."""
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
+    """The arrays of an .npz file, or those of ``names``; raises `UserError` if it is unreadable or holds objects.
+
+    The sizes that the file declares are compared with its content and with the free memory before an array is read.
+    """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files if names is None or key in names}
-    except (ValueError, OSError, EOFError, TypeError, AttributeError, zlib.error, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a readable .npz of plain arrays: {error}") from error
+        if not path.is_file():
+            raise UserError(f"There is no file {path}.")
+        with zipfile.ZipFile(path) as file:
+            members: dict[str, zipfile.ZipInfo] = {}
+            for info in file.infolist():
+                file.open(info).close()  # compares both places of its name, so that no key goes missing by damage
+                key = info.filename.removesuffix(".npy")
+                if info.filename.endswith(".npy") if names is None else key in names:
+                    if key in members:
+                        raise ValueError(f"{key} occurs twice")
+                    members[key] = info
+            check_fits(sum(info.file_size for info in members.values()), str(path))
+            for key, info in members.items():
+                _check_header(file, key, info)
+            return {key: _read_member(file, info) for key, info in members.items()}
+    except UserError:
+        raise
+    except Exception as error:  # damage makes zipfile, its decompressors and NumPy raise errors of a dozen kinds
+        raise UserError(f"{path} is not a readable .npz of plain arrays: {reason(error)}.") from error
+
+
+def _check_header(file: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> None:
+    """Raise unless an .npy file in a zip file holds as many bytes as its header declares."""
+    with file.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):  # NumPy writes others for structured arrays only
+            raise ValueError(f"{key} has the .npy version {version}; expected (1, 0)")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        if dtype.hasobject:
+            raise ValueError(f"{key} holds Python objects")
+        declared, held = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+        if min(shape, default=0) < 0 or dtype.itemsize == 0 or declared != held:
+            raise ValueError(
+                f"{key} declares the shape {shape} of {dtype}, {declared:,} bytes, but holds {held:,} bytes"
+            )
+
+
+def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+    with file.open(info) as stream:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)  # PyTorch takes no other byte order
+
+
+def check_fits(needed: int, what: str) -> None:
+    """Raise a UserError if some bytes to be read do not fit into the free memory; ``what`` names them."""
+    free = available_memory()
+    if needed > MEMORY_SHARE * free:
+        raise UserError(
+            f"{what} declares {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of memory are free. If the size is "
+            "right, give fewer rows, or use a machine with more memory."
+        )
+
+
+def available_memory() -> int:
+    """Bytes of memory that are available without swapping, on this machine and in this container."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):  # not Linux: the total memory
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder, limit, used in CONTAINERS:
+        try:
+            counts = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            free = min(free, int(Path(folder, limit).read_text()) - int(counts[used]))
+        except (OSError, KeyError, ValueError):  # there is no such container, or its limit is "max"
+            continue
+    return max(free, 0)
 
 
 def sha256(content: bytes) -> str:
     """The SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

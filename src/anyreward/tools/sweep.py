@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.storage.metrics import read_metrics
 from anyreward.training import train
+from anyreward.training.signals import delayed_stop
+from anyreward.worlds.processes import end_with
+
+PATIENCE = 30.0
+"""Seconds that a process has to save its run."""
 
 
 def train_seeds(
@@ -35,21 +41,34 @@ def train_seeds(
     available = torch.get_num_threads()
     workers = min(len(folders), available)
     run = run.with_(threads=max(1, available // workers))
-    with (
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
-        TrainingProgress(settings.updates * len(folders), progress) as bar,
-    ):
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), end_with, (os.getpid(),))
+    with delayed_stop() as stop, TrainingProgress(settings.updates * len(folders), progress) as bar:
         waiting: set[Future[None]] = {
             pool.submit(_train, source, settings.with_(seed=seed), run, folder, overwrite, options)
             for seed, folder in folders.items()
         }
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-            for job in done:
-                if job.exception() is not None:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                job.result()
-            bar.show(sum(_updates(folder) for folder in folders.values()))
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
+                for job in done:
+                    job.result()
+                bar.show(sum(_updates(folder) for folder in folders.values()))
+                stop()
+        except BaseException:
+            _stop(pool)
+            raise
+        pool.shutdown()
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Let runs that have begun save and stop, begin no other, and wait for their processes."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    processes = active_children()
+    for process in processes:
+        process.terminate()  # a run in it saves first
+    for process in processes:
+        process.join(PATIENCE)
+        process.kill()
 
 
 def _train(
@@ -58,7 +77,10 @@ def _train(
     torch.set_num_threads(run.threads)
     if run.replay_file:
         run = run.with_(replay_file=f"{run.replay_file}-seed{settings.seed}")
-    train(source, settings=settings, run=run, out=out, overwrite=overwrite, progress=False, **options)
+    try:
+        train(source, settings=settings, run=run, out=out, overwrite=overwrite, progress=False, **options)
+    except (SystemExit, KeyboardInterrupt):
+        os._exit(1)  # it is saved; the process must not begin another run
 
 
 def _updates(folder: Path) -> int:

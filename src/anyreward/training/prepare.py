@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import torch
 
+from anyreward.learning.collect import Collector
 from anyreward.learning.datasets import Dataset
 from anyreward.learning.explorer import can_explore
 from anyreward.learning.fast.compiled import load_updates
@@ -22,6 +25,10 @@ from anyreward.worlds.world import World
 
 HELD_OUT = {"categories": 4_000, "numbers": 2_000, "images": 100}
 """Number of held-out transitions kept with the agent; of a dataset, at most a tenth."""
+REPLAY_ROW = 200
+"""Bytes of a transition on disk, as an estimate, if observations are not images."""
+DISK = 0.5
+"""Largest share of the free disk space that a replay buffer may take."""
 SIMULATED = 10_000
 """For few numbers, where policies are simulated: a tenth of the transitions of a run, up to this number."""
 
@@ -70,6 +77,33 @@ def split_off(rows: Transitions, most: int, seed: int) -> tuple[Transitions, Tra
         return rows, None
     order = torch.randperm(n, generator=torch.Generator().manual_seed(stream_seed(seed, "held out")))
     return rows.at(order[held_out:].sort().values), rows.at(order[:held_out])
+
+
+def exactness(
+    replay: Replay, collector: Collector | None, s: Settings, out: Path | None, exact: bool
+) -> tuple[bool, str]:
+    """Whether the replay buffer of a run is saved, and a text that says if a resumed run is not exactly the same.
+
+    ``exact`` is whether this run itself continues exactly where it was.
+    """
+    if out is None:
+        return False, ""
+    texts = [] if exact else ["This run continues with new episodes, so it differs from one that was never stopped."]
+    size = max(len(replay), min(s.replay_size, s.transitions))
+    row = REPLAY_ROW if replay.frames is None else replay.frames.size * 4
+    free = shutil.disk_usage(out if out.is_dir() else out.parent if out.parent.is_dir() else Path()).free
+    keep = size * row < DISK * free
+    if not keep:
+        texts.append(
+            f"The replay buffer is not saved: {size * row / 1e9:.0f} GB are more than half of the free disk space. A "
+            "resumed run collects transitions again, so it will not be exactly the same."
+        )
+    if keep and collector is not None and not collector.can_continue:
+        texts.append(
+            "The state of this environment cannot be saved. A resumed run begins new episodes, so it will not be "
+            "exactly the same."
+        )
+    return keep, " ".join(texts)
 
 
 def left_out(model: Model) -> str:

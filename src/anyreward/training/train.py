@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from anyreward.acting.play import measures
 from anyreward.agent import Agent
 from anyreward.errors import UserError
-from anyreward.folder import holds_agent
+from anyreward.folder import holds_agent, load_run
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.methods import method_of, settled_dim
@@ -23,7 +24,8 @@ from anyreward.learning.settings import preset as settings_of
 from anyreward.learning.tables import MOST_DIM, can_list, listed
 from anyreward.model.features import FeatureMap, feature_map
 from anyreward.rewards.knowledge import FeatureSample, Knowledge
-from anyreward.training.run import Run
+from anyreward.storage.lock import locked
+from anyreward.training.run import Resumed, Run
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import channels_last, image_shape
 from anyreward.worlds.world import World, discrete_actions, open_world
@@ -68,9 +70,7 @@ def train(
     own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
     s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
-    folder = None if out is None else Path(out)
-    if folder is not None and holds_agent(folder) and not overwrite:
-        raise UserError(f"{out} holds an agent already. Choose another folder, or pass overwrite=True (--overwrite).")
+    folder = None if out is None else Path(out).expanduser()
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UserError(f"out is {out}, which is a file; give a folder for the run.")
     if tensorboard and folder is None:
@@ -78,8 +78,13 @@ def train(
     if isinstance(features, str):
         s, features = s.with_(features=features), None
     choose_gamma = settings is None and preset == "fast" and "gamma" not in own | given
-    agent = untrained(opened, s, run, features, choose_gamma)
-    return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
+    with nullcontext() if folder is None else locked(folder):
+        if folder is not None and holds_agent(folder) and not overwrite:
+            raise UserError(
+                f"{out} holds an agent already. Choose another folder, or pass overwrite=True (--overwrite)."
+            )
+        agent = untrained(opened, s, run, features, choose_gamma)
+        return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
 
 
 def resume(
@@ -95,8 +100,9 @@ def resume(
 ) -> Agent:
     """Continue a run that was stopped, or train for longer.
 
-    The replay buffer is restored, unless it holds images or more than 2 GB: then new transitions are collected first.
-    New episodes are started in either case.
+    A run that was stopped, at any moment and by anything, continues exactly where it was last saved: it ends with the
+    same weights as one that was never stopped. Exceptions are announced when a run begins: environments whose state
+    cannot be saved, and replay buffers that do not fit on the disk.
 
     Args:
         folder: the run folder.
@@ -107,10 +113,8 @@ def resume(
         tensorboard: whether to write TensorBoard events too.
         minutes: stop after this time.
         changes: ``replay_size``, ``threads``, ``device``, ``compile``, ``environments``, ``evaluate_every``,
-            ``replay_file``.
+            ``save_every``, ``step_timeout``, ``replay_file``.
     """
-    folder = Path(folder)
-    agent = Agent.load(folder, features)
     refused = sorted(set(changes) - set(RunChanges.__annotations__))
     if refused:
         raise UserError(
@@ -118,13 +122,21 @@ def resume(
             f"{', '.join(sorted(RunChanges.__annotations__))}."
         )
     given, of_run = split_changes(changes)
-    s = agent.settings.with_(**given) if updates is None else agent.settings.with_(updates=updates, **given)
-    if s.updates <= agent.updates:
-        raise UserError(f"{folder} has done its {agent.updates:,} updates; to continue, set a larger total (updates).")
-    opened = agent.world() if source is None else _open(source)
-    agent.model.phi.check_fits(opened.name, opened.observation_space, opened.action_space)
-    agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
-    return Run(opened, agent, folder, progress, tensorboard, minutes, resumed=True).execute()
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"There is no agent folder at {folder}.")
+    with locked(folder):
+        saved, state, files = load_run(folder, features)
+        agent = Agent(*saved)
+        s = agent.settings.with_(**given) if updates is None else agent.settings.with_(updates=updates, **given)
+        if s.updates <= agent.updates:
+            raise UserError(
+                f"{folder} has done its {agent.updates:,} updates; to continue, set a larger total (updates)."
+            )
+        opened = agent.world() if source is None else _open(source)
+        agent.model.phi.check_fits(opened.name, opened.observation_space, opened.action_space)
+        agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
+        return Run(opened, agent, folder, progress, tensorboard, minutes, Resumed(state, files)).execute()
 
 
 def _open(source: Source) -> World | Dataset:

@@ -74,7 +74,8 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Move the arm to its initial position and draw a new goal."""
         super().reset(seed=seed)
-        observation, info = self.arm.reset(seed=seed)
+        self.arm.unwrapped.np_random = self.np_random  # one generator, so that its state is that of the arm
+        observation, info = self.arm.reset()
         if options and "goal" in options:
             goal = np.asarray(options["goal"], dtype=np.float64)
             if goal.shape != (3,) or not np.isfinite(goal).all():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,8 +16,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.checked import Checked, failed, name_of, space_of
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import Array, Space
+from anyreward.worlds.processes import follow
+from anyreward.worlds.recorded import Recorded
+from anyreward.worlds.spaces import Array, Space, one_line
 
 NAMED = {
     "four-rooms": "anyreward/FourRooms-v0",
@@ -30,8 +32,15 @@ NAMED = {
     "ms-pacman": "anyreward/MsPacman-v0",
 }
 """Short names of the built-in worlds."""
-DESCRIBED = ("settings", "goal_settings", "own_process", "goal_test", "never_terminates", "frames_per_step")
-"""Attributes of an environment that are fields of its `World`, if it has them."""
+DESCRIBED = {
+    "settings": dict,
+    "goal_settings": dict,
+    "own_process": bool,
+    "goal_test": GoalTest,
+    "never_terminates": bool,
+    "frames_per_step": int,
+}
+"""Attributes of an environment that are fields of its `World`, if it has them, and their types."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +119,23 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
     """The world of a Gymnasium id."""
     try:
         env = gym.make(identity, **kwargs)
+        described = _described(env)
     except (gym.error.Error, ImportError) as error:
         raise UserError(
             f"{name or identity!r} is neither the name of a world ({', '.join(NAMED)}), nor a maze drawing (.txt), nor "
-            f"an environment that Gymnasium can make: {error} To use an environment of another package, import the "
-            f"package first, or name it too: 'package:{identity.split(':')[-1]}'."
+            f"an environment that Gymnasium can make: {one_line(error)} To use an environment of another package, "
+            f"import the package first, or name it too: 'package:{identity.split(':')[-1]}'."
         ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        raise failed(name or identity, "__init__", error) from error
     world = World(
         name=name or identity,
         make=lambda: gym.make(identity, **kwargs),
-        make_vector=partial(_many, identity, kwargs, getattr(env.unwrapped, "own_process", False)),
+        make_vector=partial(_many, identity, kwargs, described.get("own_process", False)),
         recipe={"id": identity, "kwargs": kwargs},
-        **_described(env),
+        **described,
     )
     env.close()
     return world
@@ -129,35 +143,45 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
 
 def _many(identity: str, kwargs: dict[str, Any], own_process: bool, n: int, **more: Any) -> VectorEnv[Any, Any, Any]:
     """A vector environment of n; in separate processes if a step costs more than communication (``own_process``)."""
-    if not own_process:
+    if not own_process and gym.spec(identity).vector_entry_point is not None:
         return gym.make_vec(identity, num_envs=n, **kwargs, **more)
+    if not own_process:
+        return gym.make_vec(identity, num_envs=n, wrappers=[Checked, Recorded], **kwargs, **more)
     # fork needs no `if __name__ == "__main__"` guard in the caller's program; spawn would
     fork = "fork" in get_all_start_methods() and sys.platform != "darwin"
     make = partial(_in_process, os.getpid(), identity, kwargs | more)
-    return AsyncVectorEnv([make] * n, context="fork" if fork else None)
+    env = AsyncVectorEnv([make] * n, context="fork" if fork else None)
+    env.metadata = {**env.metadata, "recorded": True}
+    return env
 
 
 def _in_process(owner: int, identity: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    if os.getpid() != owner:  # only the parent process handles Ctrl-C; it closes its environments
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return gym.make(identity, **kwargs)
+    if os.getpid() != owner:
+        follow(owner)
+    return Recorded(Checked(gym.make(identity, **kwargs)))
 
 
 def _from_env(env: gym.Env[Any, Any]) -> World:
-    return World(
-        name=env.spec.id if env.spec else type(env.unwrapped).__name__,
-        make=lambda: env,
+    name = name_of(env)
+    try:
+        described = _described(env)
+    except UserError:
+        raise
+    except Exception as error:
+        raise failed(name, "__init__", error) from error
+
+    def make_vector(n: int, **_: Any) -> VectorEnv[Any, Any, Any]:
         # an environment object cannot be copied, so the vector environment has size one
-        make_vector=lambda n, **_: SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP),
-        **_described(env),
-    )
+        return SyncVectorEnv([lambda: Recorded(Checked(env))], autoreset_mode=AutoresetMode.SAME_STEP)
+
+    return World(name=name, make=lambda: env, make_vector=make_vector, **described)
 
 
 def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
     return World(
-        name=env.spec.id if env.spec else type(env).__name__,
-        observation_space=env.single_observation_space,
-        action_space=env.single_action_space,
+        name=name_of(env),
+        observation_space=space_of(env, "single_observation_space"),
+        action_space=space_of(env, "single_action_space"),
         make=None,
         make_vector=lambda n, **_: env,
     )
@@ -166,11 +190,13 @@ def _from_vector(env: VectorEnv[Any, Any, Any]) -> World:
 def _described(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """The spaces of an environment, and the attributes with which it describes itself."""
     table, names = (getattr(env.unwrapped, name, None) for name in ("feature_table", "feature_names"))
+    own = {name: getattr(env.unwrapped, name, None) for name in DESCRIBED}
     return {
-        "observation_space": env.observation_space,
-        "action_space": env.action_space,
+        "observation_space": space_of(env, "observation_space"),
+        "action_space": space_of(env, "action_space"),
         "feature_table": None if table is None else np.asarray(table),
         "feature_names": tuple(names) if names else None,
         "time_limit": env.spec.max_episode_steps if env.spec else None,
-        **{name: getattr(env.unwrapped, name) for name in DESCRIBED if hasattr(env.unwrapped, name)},
+        # an attribute of the same name and another type has another meaning
+        **{name: value for name, value in own.items() if isinstance(value, DESCRIBED[name])},
     }

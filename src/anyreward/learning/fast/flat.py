@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class FlatNetworks:
         """The target networks and Adam's averages: what a resumed run needs."""
         return {"targets": self.flat_target, "adam.mean": self.mean, "adam.square": self.square}
 
-    def load_state(self, tensors: dict[str, Tensor], updates: int) -> None:
+    def load_state(self, tensors: Mapping[str, Tensor], updates: int) -> None:
         """The inverse of `state`, after this many updates."""
         for name, own in self.state().items():
             own.copy_(tensors[name])
