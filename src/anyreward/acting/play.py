@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,7 @@ from anyreward.errors import UserError
 from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
+from anyreward.worlds.checked import failed
 from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.spaces import Array, stack
 from anyreward.worlds.stepping import Stepper, around, opened, together
@@ -139,7 +141,18 @@ def rollout(
     """
     if episodes < 1:
         raise UserError(f"episodes is {episodes}; it must be at least 1.")
-    return play(policy, around(env), episodes, seed, max_steps, options, on_step)
+    stepper = around(env)
+
+    def observed() -> None:
+        try:
+            on_step()
+        except Exception as error:
+            calls = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
+            if isinstance(error, UserError) or "render" not in calls:  # on_step itself failed
+                raise
+            raise failed(stepper.name, f"render after {stepper.steps} steps", error) from error
+
+    return play(policy, stepper, episodes, seed, max_steps, options, observed)
 
 
 def play(

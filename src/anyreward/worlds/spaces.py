@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 
 Array = np.ndarray[Any, Any]
 Space = gym.Space[Any]
@@ -25,6 +25,8 @@ MOST_LETTERS = 4_096
 """Largest length of a text in the space of a loaded agent, if the saved space had none."""
 SMALLEST_IMAGE = 36
 """Smallest side, in pixels, of an image for convolutions; the pixels of smaller images are treated as numbers."""
+MOST_EXACT = 2**24
+"""Float32, the type of packed rows, holds all whole numbers up to this one."""
 GOAL_KEYS = {"observation", "achieved_goal", "desired_goal"}
 """The parts of an observation of a Gymnasium goal environment."""
 
@@ -44,7 +46,7 @@ def is_text(space: Space) -> bool:
     return space.dtype is not None and space.dtype.kind == "U"
 
 
-def _places(space: Space) -> list[tuple[Any, str, Space]]:
+def places(space: Space) -> list[tuple[Any, str, Space]]:
     """The parts of a Tuple or Dict: key or index, what to call it, and its space; empty for any other space."""
     match space:
         case spaces.Tuple():
@@ -56,13 +58,13 @@ def _places(space: Space) -> list[tuple[Any, str, Space]]:
 
 def parts_of(space: Space) -> list[tuple[Any, str, Space]]:
     """The parts of a Tuple or Dict that are not text: key or index, what to call it, and its space."""
-    return [place for place in _places(space) if not is_text(place[2])]
+    return [place for place in places(space) if not is_text(place[2])]
 
 
 def texts(space: Space) -> list[str]:
     """The names of the parts of a space that are text, such as "'mission'"."""
     inner = [f"{text} of {name}" for _, name, part in parts_of(space) for text in texts(part)]
-    return [name for _, name, part in _places(space) if is_text(part)] + inner
+    return [name for _, name, part in places(space) if is_text(part)] + inner
 
 
 def leaves(space: Space, where: str = "the space") -> Iterator[Leaf]:
@@ -110,7 +112,7 @@ def bounds_of(space: Space) -> Array:
 
 def image_shape(space: Space) -> tuple[int, int, int] | None:
     """(frames, height, width) of a space of stacked uint8 images; None for any other space, and for small images."""
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+    if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
         frames, height, width = space.shape
         if min(height, width) >= SMALLEST_IMAGE:
             return frames, height, width
@@ -142,7 +144,10 @@ def pack(space: Space, batch: Any) -> Array:
         if images.dtype != np.uint8:
             raise UserError(f"Expected images of bytes (uint8), got {images.dtype}.")
         return images.reshape(len(images), -1).copy()  # a copy: the environment may reuse its memory
-    return np.concatenate(list(_pack(space, batch)), axis=1, dtype=np.float32)
+    parts = list(_pack(space, batch))
+    return (
+        parts[0].astype(np.float32, order="C") if len(parts) == 1 else np.concatenate(parts, axis=1, dtype=np.float32)
+    )
 
 
 def _pack(space: Space, batch: Any) -> Iterator[Array]:
@@ -154,13 +159,47 @@ def _pack(space: Space, batch: Any) -> Iterator[Array]:
             values = np.asarray(batch)
             if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
                 values = values - space.start
-                size = space.n if isinstance(space, spaces.Discrete) else space.nvec
-                if ((values < 0) | (values >= size) | (values != np.floor(values))).any():
+                _check_categories(space, values)
+            elif isinstance(space, spaces.MultiBinary) and values.size and not ((values == 0) | (values == 1)).all():
+                raise UserError(f"A value of {shown(space)} is neither 0 nor 1.")
+            kind, size = values.dtype.kind, values.dtype.itemsize
+            if size > 2 and kind in "iu" and not _few(space) and values.size:
+                largest = max(int(values.max()), -int(values.min()))
+                if largest > MOST_EXACT:
                     raise UserError(
-                        f"A value is outside {space}; accepted: whole numbers from {space.start} to "
-                        f"{space.start + size - 1}."
+                        f"A whole number is as large as {largest}; beyond 2**24 = {MOST_EXACT} numbers would be "
+                        "rounded. Rescale it (gymnasium.wrappers.TransformObservation)."
                     )
+            elif size > 4 and kind == "f":
+                with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which is refused
+                    values = values.astype(np.float32)
             yield values.reshape(len(values), -1)
+
+
+def _few(space: Space) -> bool:
+    """Whether float32 holds all values of a space."""
+    return isinstance(space, spaces.Discrete) and space.n <= MOST_EXACT
+
+
+def _check_categories(space: spaces.Discrete | spaces.MultiDiscrete, values: Array) -> None:
+    """Raise if a category, counted from zero, is not one of the space."""
+    size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    wrong = (values < 0) | (values >= size)
+    if values.dtype.kind == "f":
+        wrong |= values != np.floor(values)
+    if np.count_nonzero(wrong):  # faster than any()
+        first = tuple(np.argwhere(wrong)[0])
+        start, n = (np.broadcast_to(part, values.shape)[first] for part in (space.start, size))
+        raise UserError(
+            f"The value {values[first] + start} is outside {shown(space)}; accepted: whole numbers from {start} to "
+            f"{start + n - 1}."
+        )
+
+
+def one_line(text: object, most: int = 600) -> str:
+    """A text in one line, cut after ``most`` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[: most - 4] + " ..."
 
 
 def is_single(space: Space, element: Any) -> bool:
