@@ -104,9 +104,9 @@ def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
         if not path.is_file():
             raise UserError(f"There is no file {path}.")
         with zipfile.ZipFile(path) as file:
+            _check_members(path, file)
             members: dict[str, zipfile.ZipInfo] = {}
             for info in file.infolist():
-                file.open(info).close()  # compares both places of its name, so that no key goes missing by damage
                 key = info.filename.removesuffix(".npy")
                 if info.filename.endswith(".npy") if names is None else key in names:
                     if key in members:
@@ -120,6 +120,18 @@ def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
         raise
     except Exception as error:  # damage makes zipfile, its decompressors and NumPy raise errors of a dozen kinds
         raise UserError(f"{path} is not a readable .npz of plain arrays: {reason(error)}.") from error
+
+
+def _check_members(path: Path, file: zipfile.ZipFile) -> None:
+    """Raise if members of a zip file went missing or were renamed by damage, which zipfile does not notice."""
+    with path.open("rb") as raw:
+        raw.seek(-22 - len(file.comment), os.SEEK_END)  # the last record, with the number of members in bytes 10 and 11
+        declared = int.from_bytes(raw.read(12)[10:], "little")
+    members = file.infolist()
+    if declared != min(len(members), 0xFFFF):  # the largest number there
+        raise ValueError(f"it declares {declared} members, but lists {len(members)}")
+    for info in members:
+        file.open(info).close()  # compares both places of its name
 
 
 def _check_header(file: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> None:
