@@ -2,17 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test format setup clean
+.PHONY: demo test torture format setup clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "anyreward needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) --require-hashes --no-deps -r requirements.lock
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
 demo: $(READY)
@@ -23,6 +26,9 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+torture: $(READY)
+	$(BIN)/anyreward selfcheck --scale 1
 
 format: $(READY)
 	$(BIN)/ruff format .
