@@ -162,12 +162,32 @@ def test_the_suite_at_a_temperature(capsys: pytest.CaptureFixture[str]) -> None:
         (["ask", "run", "--goal", "1,1", "--start", "12,0"], "not a free cell"),
         (["ask", "run", "--goal", "1,1", "--start", "1"], "not a free cell"),
         (["train", "four-rooms", "--out", "run", *TINY], "holds an agent already"),
+        (["train", "four-rooms", "--seed", str(2**70)], "seed is 1180591620717411303424; accepted"),
+        (["train", "four-rooms", "--threads", "100000"], "threads is 100000; accepted"),
+        (["train", "four-rooms", "--hidden", "10000"], "Lower hidden"),
+        (["ask", "run", "--goal", "1,1", "--improve", "100000000"], "improve is 100000000; accepted"),
+        (["ask", "run", "--goal", "1,1", "--improve", "9" * 5_000], "improve is '9999"),
+        (["ask", "run", "--goal", "1,1", "--refine", "10000000000"], "refine is 10000000000; accepted"),
+        (["ask", "run", "--goal", "1,1", "--seed", "-1"], "--seed is -1; accepted"),
+        (["ask", "run", "--environment", "four-rooms", "--budget", str(10**15)], "--budget is 1000000000000000"),
+        (["ask", "run", "--goal", "1,1:1e308"], "multiplied by 1e+308"),
+        (["ask", "run", "--goal", "1e400,1"], "inf at index 0"),
+        (["ask", "run", "--z", "huge.json"], "1e+308 at index 0"),
+        (["ask", "run", "--z", "newer.json"], "has the format 7 of a z, and this anyreward reads format 1"),
+        (["ask", "run", "--z", "."], "is not a file"),
+        (["ask", "run", "--reward", "(" * 10_000], "has 10000 characters"),
+        (["show", "run", "--figure", "a.bmp"], "a.bmp ends in none of these"),
+        (["compare", "run", "--rewards", str(10**12)], "--rewards must be positive (at most 1,000,000)"),
+        (["evaluate", "run", "--goals", "0"], "--goals is 0; accepted"),
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], run_folder: Path, arguments: list[str], message: str
 ) -> None:
     shutil.copytree(run_folder, "run")
+    for name, version in (("huge", 1), ("newer", 7)):
+        z = {"format": version, "agent": "a", "reward": "r", "z_R": [1e308] * 12}
+        Path(f"{name}.json").write_text(json.dumps(z))
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert message in err
@@ -293,3 +313,34 @@ def test_demo_draws_and_prints(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in out
     assert Path("demo/answers.png").read_bytes().startswith(b"\x89PNG")
     assert run(capsys, "demo", "--updates", "120")[0] == 0  # again, into the same folder
+
+
+def test_the_home_folder_is_expanded(
+    capsys: pytest.CaptureFixture[str], run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves ~ as it is in quotes, and after --out=."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert run(capsys, "train", "four-rooms", "--out=~/run", "--warmup-steps", "3000", *TINY)[0] == 0
+    assert run(capsys, "ask", "~/run", "--goal", "9,9", "--save", "~/z.json", "--figure", "~/a.png")[0] == 0
+    assert run(capsys, "ask", "~/run", "--z", "~/z.json:2")[0] == 0
+    assert run(capsys, "evaluate", "~/run", "--json=~/e.json")[0] == 0
+    home = tmp_path / "home"
+    assert {path.name for path in home.iterdir()} >= {"run", "z.json", "a.png", "e.json"}
+    assert not Path("~").exists()
+    agent = ar.load("~/run")
+    assert agent.load_policy("~/z.json").agent == agent.fingerprint
+    assert agent.save("~/again") == home / "again"
+    assert agent.ask(ar.goal(9, 9), refine=0).save("~/y.json") == home / "y.json"
+    np.savez(home / "way.npz", observations=np.array([24, 25, 26]))
+    assert run(capsys, "ask", "~/run", "--demonstration", "~/way.npz")[0] == 0
+
+
+def test_names_that_mean_something_to_rich_and_matplotlib(capsys: pytest.CaptureFixture[str], run_folder: Path) -> None:
+    assert run(capsys, "ask", str(run_folder), "--goal", "9,9", "--save", "z.json")[0] == 0
+    data = json.loads(Path("z.json").read_text())
+    Path("z.json").write_text(json.dumps(data | {"reward": "[/b] 5 $ \x1b[31m $^ [red]"}))
+    code, out, _ = run(capsys, "ask", str(run_folder), "--z", "z.json", "--figure", "[/b].png")
+    assert code == 0
+    assert "[/b] 5 $" in out
+    assert "\x1b[31m" not in out
+    assert Path("[/b].png").stat().st_size > 10_000

@@ -11,14 +11,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
-from anyreward.acting.better import better_refined, improved, other_z, planned, refined
+from anyreward.acting.better import better_refined, check_steps, improved, other_z, planned, refined
 from anyreward.acting.exact import Scores, packed_states, reward_table, score_goals, score_policies
 from anyreward.acting.explore import sample_rewards
 from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
 from anyreward.acting.play import GoalScores, reach_goals
-from anyreward.acting.policy import PLAN, Plan, Policy, action_probabilities
+from anyreward.acting.policy import PLAN, Policy, action_probabilities, checked_plan
 from anyreward.errors import UserError
 from anyreward.folder import Saved, load_folder, save_folder, serialised
 from anyreward.learning.replay import Transitions
@@ -29,6 +30,7 @@ from anyreward.rewards.inference import belief, infer, warn_if_constant
 from anyreward.rewards.knowledge import FeatureSample, Knowledge
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import from_z, read_task
+from anyreward.storage import user_path
 from anyreward.storage.files import sha256
 from anyreward.theory.finite_mdp import FiniteMDP, finite_mdp
 from anyreward.worlds.spaces import Array
@@ -82,13 +84,14 @@ class Agent:
 
     def save(self, folder: str | Path, overwrite: bool = False) -> Path:
         """Write the agent as one folder: agent.json and weights.safetensors."""
-        save_folder(Path(folder), self.as_saved, overwrite)
-        return Path(folder)
+        folder = user_path(folder)
+        save_folder(folder, self.as_saved, overwrite)
+        return folder
 
     @classmethod
     def load(cls, folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
         """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
-        return cls(*load_folder(Path(folder), features))
+        return cls(*load_folder(user_path(folder), features))
 
     @property
     def as_saved(self) -> Saved:
@@ -113,6 +116,8 @@ class Agent:
                 f"ask() takes a reward, got {type(reward).__name__}. Make one with anyreward.goal(...), "
                 "anyreward.reward(...), anyreward.samples(...), anyreward.demonstration(...) or anyreward.from_z(...)."
             )
+        if refine is not None:
+            check_steps(refine)
         for _, term in reward.terms:
             term.check_agent(self.fingerprint)
         if not self.can_answer(reward):
@@ -199,7 +204,7 @@ class Agent:
 
     def load_policy(self, path: str | Path) -> Policy:
         """Load a policy that was saved with `Policy.save`, including its fine-tuning or its plan among points."""
-        path = Path(path)
+        path = user_path(path)
         data = read_task(path)
         policy = self.ask(from_z(path), refine=0)
         if "tensors_sha256" not in data:
@@ -209,12 +214,17 @@ class Agent:
         if sha256(content) != data["tensors_sha256"]:
             raise UserError(f"{beside} does not match {path.name}: it is missing, damaged or of another policy.")
         policy = replace(policy, task=policy.task._replace(scale=data["scale"]))
-        tensors = load_tensors(content)
-        if PLAN in tensors and self.knowledge.points is not None:
-            return planned(policy, Plan(self.knowledge.points, tensors[PLAN]))
-        with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
-            tuned = Residual(self.model.observation_encoder, self.model.actions)
-        tuned.load_state_dict(tensors)
+        try:
+            tensors, points = load_tensors(content), self.knowledge.points
+            if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+                raise ValueError("it holds NaN or infinity")
+            if PLAN in tensors and points is not None:
+                return planned(policy, checked_plan(points, tensors[PLAN], self.model.actions))
+            with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
+                tuned = Residual(self.model.observation_encoder, self.model.actions)
+            tuned.load_state_dict(tensors)
+        except (ValueError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"{beside} does not fit this agent: {error}") from error
         return replace(policy, tuned=tuned.requires_grad_(False), whole=True)
 
     def coverage(self) -> Coverage:

@@ -20,10 +20,10 @@ from hypothesis.extra import numpy as stn
 
 import anyreward as ar
 from anyreward import Dataset, UserError, open_dataset
+from anyreward.selfcheck.datasets import attack, case, load, outcome
 from anyreward.storage import files
 from anyreward.storage.files import available_memory, read_arrays
 from tests.learning.test_datasets import NUMBERS, STATES, Offset, record, save
-from torture.datasets import attack, case, load, outcome
 
 few = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from anyreward import Settings, UserError, preset
@@ -168,3 +171,92 @@ def test_a_setting_of_the_run_is_told_from_an_unknown_one() -> None:
         preset("fast", threads=2)
     with pytest.raises(UserError, match=r"There is no setting .colour.\. Settings: .*threads"):
         preset("fast", colour="red")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("seed", 2**70, r"\d+; accepted: 0 or more \(at most 9,223,372,036,854,775,807\)"),
+        ("batch_size", 10**6, r"1000000; accepted: 1 or more \(at most 10,000\)"),
+        ("layers", 10**6, "1000000; accepted"),
+        ("hidden", 10**9, "1000000000; accepted"),
+        ("dim", 10**9, "1000000000; accepted"),
+        ("dim", [10**5_000], "a value of type list, too long to show; expected a whole number"),
+        ("wide", 10**4, "10000; accepted"),
+        ("replay_size", 10**15, "1000000000000000; accepted"),
+        ("feature_sample", 10**9, "1000000000; accepted"),
+        ("gamma", 1 - 1e-16, r"0\.999.*; accepted"),
+        ("gamma", True, "True; expected a number"),
+        ("learning_rate", 10**400, "1000.* ...; accepted: above 0"),
+        ("learning_rate", 1j, "1j; expected a number"),
+        ("temperature", None, "None; expected a number"),
+        ("updates", math.nan, "nan; expected a whole number"),
+        ("method", ["fb"], r"\['fb'\]; accepted: fb, goal-dqn"),
+        ("method", {}, r"\{\}; accepted: fb"),
+        ("z_mixture", {"goals": math.nan}, r".*accepted: shares from 0 to 1"),
+        ("z_mixture", {"goals": 10**400}, r".*accepted: shares from 0 to 1"),
+        ("z_mixture", None, "None; expected ZMixture"),
+        ("layer_norm", 1, "1; accepted: True, False"),
+        ("features", ["auto"] * 1_000, r".{60,80} \.\.\.; accepted: auto"),
+    ],
+)
+def test_no_value_can_ask_for_more_than_fits(name: str, value: Any, message: str) -> None:
+    for make in (lambda: preset("paper", **{name: value}), lambda: Settings().with_(**{name: value})):
+        with pytest.raises(UserError, match=rf"^{name} is {message}"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [
+        ({"hidden": 10_000}, "hidden"),
+        ({"layers": 100, "hidden": 2_000}, "layers"),
+        ({"batch_size": 10_000, "target_every": 10_000, "updates_per_cycle": 10_000}, "updates_per_cycle"),
+        ({"updates_per_cycle": 10**6}, "updates_per_cycle"),
+        ({"dim": 10_000, "feature_sample": 10**6}, "feature_sample"),
+    ],
+)
+def test_sizes_that_do_not_fit_together_name_what_to_lower(changes: dict[str, Any], lower: str) -> None:
+    with pytest.raises(UserError, match=rf"needs about [\d,.]+ GB; accepted: at most 4\.3 GB\. Lower .*{lower}"):
+        Settings().with_(**changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("threads", 100_000, r"100000; accepted: 0 or more \(at most 1,000\)"),
+        ("environments", 10**9, "1000000000; accepted"),
+        ("device", 5, "5; expected text"),
+        ("device", "cuda:x", "'cuda:x'; accepted: cpu, cuda"),
+        ("replay_file", None, "None; expected text"),
+        ("compile", None, "None; accepted: True, False"),
+    ],
+)
+def test_how_it_is_run_is_bounded(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^{name} is {message}"):
+        RunSettings().with_(**{name: value})
+
+
+def test_paths_of_the_run_have_a_home() -> None:
+    assert RunSettings(replay_file="~/frames").replay_file == str(Path.home() / "frames")
+    with pytest.raises(UserError, match="is not a path"):
+        RunSettings(replay_file="a\0b")
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    s = Settings().with_(dim=np.int64(5), gamma=np.float32(0.5), layer_norm=np.bool_(True))
+    assert json.loads(json.dumps(asdict(s)))["dim"] == 5
+    assert (type(s.dim), type(s.gamma), s.layer_norm) == (int, float, True)
+
+
+def test_random_settings_are_kept_or_refused() -> None:
+    from anyreward.selfcheck import arguments
+
+    rng = random.Random(0)
+    found = {"accepted": 0, "refused": 0}
+    for _ in range(1_000):
+        try:
+            found[arguments.try_settings(rng)] += 1
+        except UserError:
+            found["refused"] += 1
+    assert min(found.values()) > 50

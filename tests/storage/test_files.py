@@ -4,12 +4,14 @@ import hashlib
 import json
 import math
 import os
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anyreward import UserError
+from anyreward.storage import user_path
 from anyreward.storage.files import read_json, sha256, write_atomically, write_json
 from anyreward.storage.metrics import MetricsLog, read_metrics
 
@@ -119,3 +121,59 @@ def test_tensorboard_on_request(tmp_path: Path) -> None:
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(10, 1.5), (20, -0.25)]
     assert [(e.step, e.value) for e in events.Scalars("quality")] == [(20, 0.5)]
+
+
+def test_a_bad_byte_in_the_metrics_is_a_user_error_or_nothing(tmp_path: Path) -> None:
+    path, rng, messages = tmp_path / "metrics.jsonl", random.Random(0), set()
+    whole = "".join(json.dumps(line) + "\n" for line in LINES).encode()
+    for _ in range(300):
+        at = rng.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :])
+        try:
+            assert all(math.isfinite(line["updates"]) for line in read_metrics(tmp_path))
+        except UserError as error:
+            messages.add(str(error))
+    assert all(str(path) in message and "\n" not in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "5", "{}", '{"loss": 1}', '{"updates": "3"}', '{"updates": 1e999}', '{"updates": -1}', "[" * 99_999]
+)
+def test_a_line_that_is_no_metrics_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(LINES[0])}\n{line}\n{json.dumps(LINES[1])}\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: line 2 cannot be read"):
+        read_metrics(tmp_path)
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for torn in ("", "{", '{"updates": 30', '{"updates": 30, "loss": 1}'):
+        path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + torn)
+        assert read_metrics(tmp_path) == LINES
+        path.write_text(torn)
+        assert read_metrics(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b'{"epoch": 1}\n', b"hello", b"\xff\n", b'{"seconds": 3}'])
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    for after in (None, 0):
+        with pytest.raises(UserError, match=rf"{path} was not written by anyreward"):
+            MetricsLog(tmp_path, after=after)
+    assert path.read_bytes() == content
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=rf"{path} is not a file"):
+        MetricsLog(tmp_path)
+
+
+def test_paths_of_a_user() -> None:
+    assert user_path("~/x") == Path.home() / "x"
+    assert user_path(Path("~")) == Path.home()
+    assert user_path("a/~") == Path("a/~")
+    for bad in ("a\0b", None, 5):
+        with pytest.raises(UserError, match="is not a path"):
+            user_path(bad)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="~nobody-of-this-name/x cannot be expanded"):
+        user_path("~nobody-of-this-name/x")

@@ -21,6 +21,7 @@ from anyreward.training.prepare import split_off
 from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
 from anyreward.trust.report import verdict_of
 from anyreward.trust.small_world import SmallWorld, same_pairs, small_world
+from tests.conftest import TINY
 from tests.exact import GAMMA, exact_agent, garnet
 
 NOTHING = Inferred(torch.ones(3, dtype=torch.float64))
@@ -412,3 +413,33 @@ def test_a_run_of_little_data_is_not_trusted_where_it_knows_nothing() -> None:
     true = np.concatenate([agent.score(policy, mdp).normalised for policy in policies])
     assert [policy.trust.predicted for policy in policies] == pytest.approx(true, abs=0.15)
     assert true.min() < 0.5
+
+
+@pytest.mark.parametrize("part", ["F", "B", "one weight"])
+@pytest.mark.parametrize("changes", [{}, {"landmarks": 128, "dim": 0}], ids=["networks", "tables"])
+def test_nan_is_never_good(part: str, changes: dict[str, Any]) -> None:
+    agent = ar.train("four-rooms", **{**TINY, "updates": 80, "warmup_steps": 2_000, **changes})
+    policy = agent.ask(ar.goal(9, 9), refine=0)
+    before = policy.trust
+    module = agent.model.B if part == "B" else agent.model.F
+    tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point() and tensor.numel()]
+    if part == "one weight":
+        tensors[-1].view(-1)[0] = torch.nan
+    else:
+        for tensor in tensors:
+            tensor.fill_(torch.nan)
+    after = replace(policy).trust
+    assert before.reasons != after.reasons
+    assert after.verdict == "do not rely on it"
+    assert "NaN" in after.reasons[0]
+    assert "do not rely on it" in str(after)
+
+
+def test_a_correction_that_is_not_finite_is_never_good(agent: ar.Agent) -> None:
+    policy = agent.ask(ar.goal(9, 9), refine=0)
+    for bad in (torch.nan, torch.inf):
+        broken = replace(policy, corrections=(lambda policy, packed, Q, bad=bad: torch.where(Q[0, 0] == Q, bad, Q),))
+        assert broken.trust.verdict == "do not rely on it"
+        assert "not finite" in broken.trust.reasons[0]
+    assert verdict_of(np.nan, 1.0, 0.0, 1.0, NOTHING, "")[0] == "do not rely on it"
+    assert verdict_of(np.inf, 1.0, 0.0, 1.0, NOTHING, "")[0] == "do not rely on it"

@@ -17,12 +17,12 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 import anyreward as ar
+from anyreward.selfcheck.environments import ID, LATE, TINY, Broken, Fault, attack, enter, faults, registered
 from anyreward.training import prepare
 from anyreward.worlds.checked import Checked, WorldError, misfit, quick_fit
 from anyreward.worlds.spaces import pack
 from anyreward.worlds.stepping import Stepper, around, opened, time_limit
 from anyreward.worlds.world import open_world
-from torture.environments import ID, LATE, TINY, Broken, Fault, attack, enter, faults, registered
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 SPACES: dict[str, gym.Space[Any]] = {

@@ -12,17 +12,22 @@ from torch import Tensor
 
 from anyreward.acting.policy import Plan, Policy
 from anyreward.acting.simulation import greedy_actions, horizon, reward_function, simulator
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.learning.machine import threads
 from anyreward.learning.tables import can_list
 from anyreward.model.latent import trained_length
 from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Knowledge
+from anyreward.rewards.terms import plain_numbers
 
 Array = np.ndarray[Any, Any]
 
 MOST_GOALS = 256
 """Largest number of training features whose B are used as z'."""
+MOST_DRAWN = 2**26
+"""Largest number of numbers in the z' that are drawn: 0.25 GB, several of which are needed to draw them."""
+MOST_STEPS = 1_000_000
+"""Largest number of steps of value iteration."""
 ROWS_AT_ONCE = 4_096
 """Number of rows in one pass of F."""
 
@@ -43,20 +48,29 @@ def improved(policy: Policy, Z: Tensor) -> Policy:
 def other_z(improve: int | str | Array, knowledge: Knowledge) -> Tensor:
     """(m, d) the z' of `Agent.ask`'s ``improve``: drawn as in training, B of training features, or given."""
     sample, s = knowledge.sample, knowledge.settings
-    if isinstance(improve, int | np.integer) and not isinstance(improve, bool) and improve > 0:
+    most = MOST_DRAWN // max(knowledge.dim, s.batch_size)  # a z' may be a sum over a minibatch
+    if isinstance(improve, int | np.integer) and not isinstance(improve, bool) and 0 < improve <= most:
         return knowledge.training_z(int(improve), torch.Generator().manual_seed(s.seed))
     if isinstance(improve, str) and improve == "goals":
         Z = sample.B[:: -(-len(sample.B) // MOST_GOALS)]
     else:
         Z = torch.zeros(0)
         if not isinstance(improve, str | int):
-            Z = torch.as_tensor(np.asarray(improve, dtype=np.float64))
+            Z = torch.from_numpy(plain_numbers(improve, f"improve ({shown(improve)})"))
         if Z.ndim != 2 or Z.shape[1] != knowledge.dim or len(Z) == 0 or not torch.isfinite(Z).all():
             raise UserError(
-                f"improve is {improve!r}; accepted: a positive number of z' to draw, 'goals', or finite z' themselves, "
-                f"(m, {knowledge.dim})."
+                f"improve is {shown(improve)}; accepted: a positive number of z' to draw (at most {most:,}), 'goals', "
+                f"or finite z' themselves, (m, {knowledge.dim})."
             )
     return trained_length(Z, s.z_norm)
+
+
+def check_steps(steps: Any) -> None:
+    """Raise unless ``refine`` is a number of steps."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= MOST_STEPS:
+        raise UserError(
+            f"refine is {shown(steps)}; accepted: a whole number of steps, from 0 (at most {MOST_STEPS:,})."
+        )
 
 
 def refined(policy: Policy, steps: int) -> Policy:
@@ -65,8 +79,7 @@ def refined(policy: Policy, steps: int) -> Policy:
     Among points, where observations are numbers, it iterates until nothing changes.
     """
     knowledge = policy.knowledge
-    if not isinstance(steps, int) or steps < 0:
-        raise UserError(f"refine is {steps!r}; accepted: a whole number of steps, from 0.")
+    check_steps(steps)
     if knowledge.points is not None:
         return refined_on_points(policy, knowledge.points)
     kept = refinable(knowledge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,15 +15,24 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.model.model import Model
 from anyreward.rewards.inference import Belief
 from anyreward.rewards.kept import KeptPoints
 from anyreward.rewards.knowledge import Knowledge, Task
-from anyreward.rewards.reward import Reward
+from anyreward.rewards.reward import LARGEST, Reward
 from anyreward.rewards.state_value import state_value
-from anyreward.rewards.terms import NEVER_VISITED, TASK_FORMAT, check_task_path, from_z, sample_arrays, sample_rows
+from anyreward.rewards.terms import (
+    NEVER_VISITED,
+    TASK_FORMAT,
+    UNFIT,
+    check_task_path,
+    from_z,
+    sample_arrays,
+    sample_rows,
+)
 from anyreward.storage.files import as_json, sha256, write_together
+from anyreward.storage.generations import index_hash
 from anyreward.worlds.spaces import is_single, take
 
 if TYPE_CHECKING:
@@ -46,6 +56,14 @@ class Plan:
     def __call__(self, policy: Policy, packed: Tensor, _: Tensor) -> Tensor:
         """(n, A) Q at packed observations (n, packed)."""
         return self.points.table.look_up(packed, self.Q)
+
+
+def checked_plan(points: KeptPoints, Q: Tensor, actions: int) -> Plan:
+    """A plan that was read from a file; raises a ValueError unless its Q fits the points."""
+    expected = (1, len(points.features), actions)
+    if Q.shape != expected or Q.dtype != torch.float32:
+        raise ValueError(f"the plan is {tuple(Q.shape)} of {Q.dtype}, expected {expected} of torch.float32")
+    return Plan(points, Q)
 
 
 class Acts(Protocol):
@@ -130,18 +148,21 @@ class Policy:
 
     def epsilon_greedy(self, epsilon: float) -> Policy:
         """The same answer, acting uniformly with probability epsilon."""
-        if not 0 <= epsilon <= 1:
-            raise UserError(f"epsilon is {epsilon}; accepted: 0 to 1.")
+        if not isinstance(epsilon, int | float | np.number) or not 0 <= epsilon <= 1:
+            raise UserError(f"epsilon is {shown(epsilon)}; accepted: 0 to 1.")
         return replace(self, epsilon=epsilon, temperature=0.0)
 
     def boltzmann(self, temperature: float) -> Policy:
         """The same answer, acting by softmax(F . z / temperature)."""
-        if not temperature > 0:
-            raise UserError(f"temperature is {temperature}; it must be positive. For the limit 0 use greedy().")
+        number = isinstance(temperature, int | float | np.number)
+        if not number or not (0 < temperature <= LARGEST or temperature == math.inf):
+            raise UserError(f"temperature is {shown(temperature)}; it must be positive. For the limit 0 use greedy().")
         return replace(self, epsilon=0.0, temperature=temperature)
 
     def seeded(self, seed: int) -> Policy:
         """The same policy, with a new seed for its random actions."""
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise UserError(f"seed is {shown(seed)}; accepted: whole numbers from 0.")
         return replace(self, rng=np.random.default_rng(seed))
 
     def q(self, observations: Any) -> Array:
@@ -251,7 +272,7 @@ class Policy:
             tensors = {PLAN: plans[0].Q} if self.tuned is None else self.tuned.state_dict()
             files[beside] = save_tensors({name: value.contiguous() for name, value in tensors.items()})
             data |= {"tensors_sha256": sha256(files[beside]), "scale": self.reward_scale}
-        write_together({**files, path: as_json(data)})
+        write_together({**files, path: as_json({**data, "sha256": index_hash(data)})})
         return path
 
     @property
@@ -308,9 +329,12 @@ class Policy:
     def _packed(self, observations: Any) -> tuple[bool, Tensor, Any]:
         """Whether it is a single observation, the batch packed, and the batch."""
         space = self.model.phi.observation_space
-        single = is_single(space, observations)
-        batch = take(space, observations, None) if single else observations
-        packed = torch.from_numpy(self.model.phi.seen(batch))
+        try:
+            single = is_single(space, observations)
+            batch = take(space, observations, None) if single else observations
+            packed = torch.from_numpy(self.model.phi.seen(batch))
+        except UNFIT as error:
+            raise UserError(f"{shown(observations)} is not an observation of {space}, nor a batch of them.") from error
         if not torch.isfinite(packed).all():
             raise UserError("The observation holds NaN or infinity.")
         return single, packed, batch

@@ -6,6 +6,8 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
@@ -15,11 +17,12 @@ from anyreward.cli.comparing import Compare
 from anyreward.cli.evaluating import Evaluate
 from anyreward.cli.showing import Show
 from anyreward.cli.theory import Theory
-from anyreward.cli.tools import Bench, Demo, Doctor
+from anyreward.cli.tools import Bench, Demo, Doctor, Selfcheck
 from anyreward.cli.training import Resume, Train
 from anyreward.errors import UserError
 from anyreward.learning.methods import METHODS
 from anyreward.learning.settings import RunSettings, preset, split_changes
+from anyreward.storage import user_path
 from anyreward.worlds.world import NAMED, open_world
 
 
@@ -47,15 +50,27 @@ def _parse(arguments: Sequence[str]) -> Any:
         Theory,
         Bench,
         Doctor,
+        Selfcheck,
         Demo,
     ]
     return tyro.cli(commands, args=arguments, prog="anyreward", description=__doc__)
 
 
+def _with_home(command: Any) -> Any:
+    """The command with ``~`` replaced by the home folder in all its paths: a shell leaves it in --out=~/runs."""
+    changes: dict[str, Any] = {}
+    for name, value in vars(command).items():
+        if isinstance(value, Path):
+            changes[name] = user_path(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Path):
+            changes[name] = tuple(map(user_path, value))
+    return replace(command, **changes)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a mistake of the user gives a message on stderr and exit code 2."""
     try:
-        _parse(sys.argv[1:] if arguments is None else arguments).run()
+        _with_home(_parse(sys.argv[1:] if arguments is None else arguments)).run()
     except UserError as error:
         print(f"anyreward: {error}", file=sys.stderr)
         return 2

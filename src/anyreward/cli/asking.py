@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
 from anyreward.agent import Agent
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
+from anyreward.figures.maze import picture_path
+from anyreward.learning.settings import Range, Seed, check_fields
 from anyreward.rewards.files import read_demonstration, read_samples
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import check_task_path, from_z, goal
@@ -43,7 +45,7 @@ class Ask:
     """Files of demonstrations to follow: .npz (observations, and actions if B sees actions)."""
     environment: tuple[str, ...] = ()
     """Gymnasium ids of environments with the agent's spaces. Their reward is sampled by the exploration policy."""
-    budget: int = 10_000
+    budget: Annotated[int, Range(1, most=10_000_000)] = 10_000
     """Number of steps in each --environment."""
     z: tuple[str, ...] = ()
     """Files of task vectors z, written by --save."""
@@ -63,11 +65,16 @@ class Ask:
     improve: int | str | None = None
     """Generalised policy improvement over this number of z, drawn as in training, or over the z of visited states
     ("goals")."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of rollouts and exploration."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
     def run(self) -> None:
         """Print the policy's values and its trust report; draw a picture on request."""
+        if self.figure is not None:  # before anything is computed
+            picture_path(self.figure)
         agent = Agent.load(self.run_folder)
         maze = maze_of(agent)
         if maze is not None and self.video:
@@ -124,7 +131,7 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise UserError(
-            f"{text!r} is not a list of numbers; give the features separated by commas, such as 9,9."
+            f"{shown(text)} is not a list of numbers; give the features separated by commas, such as 9,9."
         ) from None
 
 
@@ -150,6 +157,6 @@ def _start_cell(text: str | None, maze: Maze) -> tuple[int, int]:
     given = places[0] if text is None else tuple(_numbers(text))
     if given not in places:
         raise UserError(
-            f"--start {text} is not a free cell of this maze; give x,y such as {places[0][0]},{places[0][1]}."
+            f"--start {shown(text)} is not a free cell of this maze; give x,y such as {places[0][0]},{places[0][1]}."
         )
     return int(given[0]), int(given[1])

@@ -6,16 +6,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from anyreward.agent import Agent
-from anyreward.errors import UserError
+from anyreward.cli.evaluating import MOST_REWARDS
+from anyreward.errors import UserError, shown
 from anyreward.experiments.compare import compare
 from anyreward.figures.curves import draw_curves
+from anyreward.figures.maze import picture_path
+from anyreward.learning.settings import Range, check_fields
 from anyreward.storage.files import write_json
 from anyreward.storage.metrics import read_metrics
 from anyreward.tools.tables import titled
@@ -32,7 +36,7 @@ class Compare:
     """The agents' folders."""
     rewards: int = 100
     """Number of rewards of each kind: goals, sums of goals, goals with forbidden states, dense rewards."""
-    goals: int | None = None
+    goals: Annotated[int, Range(1, most=1_000_000)] | None = None
     """Number of random goals to play for. Without it: all goals of the environment's list, or 1,000."""
     seed: int = 0
     """Seed of rewards, goals, starts and random actions."""
@@ -41,10 +45,20 @@ class Compare:
     figure: Path | None = None
     """Draw the learning curves of the runs to this PNG."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
     def run(self) -> None:
         """Evaluate, and print, write and draw the results."""
         if not self.run_folders:
             raise UserError("There is nothing to compare; give at least one run folder.")
+        if not 1 <= self.rewards <= MOST_REWARDS or not 0 <= self.seed < 2**63:
+            raise UserError(
+                f"--rewards is {shown(self.rewards)} and --seed {shown(self.seed)}; --rewards must be positive (at "
+                f"most {MOST_REWARDS:,}), and --seed 0 or more (below 2**63)."
+            )
+        if self.figure is not None:  # before anything is computed
+            picture_path(self.figure)
         runs = by_name(self.run_folders)
         groups = {name: [Agent.load(folder) for folder in folders] for name, folders in runs.items()}
         console = Console()
@@ -77,13 +91,13 @@ def by_name(folders: Sequence[Path]) -> dict[str, list[Path]]:
 def table(world: str, groups: dict[str, list[Agent]], rows: list[dict[str, Any]]) -> Table:
     """The rows as a table for printing."""
     questions = [key for key in rows[0] if key not in ("label", "seeds")]
-    shown = titled(f"{world}: scores on the same rewards", ("run",), ("seeds", "updates", *questions))
+    rows_shown = titled(f"{world}: scores on the same rewards", ("run",), ("seeds", "updates", *questions))
     for row in rows:
         agents = groups.get(row["label"], [])
         updates = " to ".join(f"{n:,}" for n in sorted({agent.updates for agent in agents})[:: max(1, len(agents) - 1)])
         cells = [_cell(row.get(name)) for name in questions]
-        shown.add_row(row["label"], str(len(agents) or ""), updates, *cells)
-    return shown
+        rows_shown.add_row(escape(row["label"]), str(len(agents) or ""), updates, *cells)
+    return rows_shown
 
 
 def _cell(value: Any) -> str:

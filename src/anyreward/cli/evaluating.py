@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 from rich.console import Console
 
+from anyreward.acting.better import MOST_STEPS
 from anyreward.acting.play import goal_test_of
 from anyreward.agent import Agent
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.experiments.all_rewards import suite
+from anyreward.learning.settings import Range, Seed, check_fields
 from anyreward.storage.files import write_json
 from anyreward.tools.tables import titled
+
+MOST_REWARDS = 1_000_000
+"""Largest number of rewards of each kind."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +32,21 @@ class Evaluate:
     suite: Literal["goals", "all-rewards"] = "goals"
     """goals: the paper's policy quality or, if episodes are played, its success rate.
     all-rewards (finite environments only): scores on families of rewards, 0 = random policy, 1 = optimal policy."""
-    goals: int | None = None
+    goals: Annotated[int, Range(1, most=1_000_000)] | None = None
     """Number of random goals to play for. Without it: all goals of the environment's list, or 1,000."""
     rewards: int = 300
     """For all-rewards: number of rewards in each family. The family of single goals has every state."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of rewards, goals, starts and random actions."""
     temperature: float = 0.0
     """For all-rewards: act by softmax(F . z / temperature); 0 is greedy."""
-    refine: int = 0
+    refine: Annotated[int, Range(0, most=MOST_STEPS)] = 0
     """For all-rewards: refine each policy by this number of steps of value iteration on kept transitions."""
     json: Path | None = None
     """Also write the results to this JSON file."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
     def run(self) -> None:
         """Evaluate, and print and write the results."""
@@ -53,8 +61,8 @@ class Evaluate:
             write_json(self.json, {"agent": agent.fingerprint, "updates": agent.updates, **figures})
 
     def _all_rewards(self, agent: Agent) -> dict[str, Any]:
-        if self.rewards < 1:
-            raise UserError(f"--rewards is {self.rewards}; it must be positive.")
+        if not 1 <= self.rewards <= MOST_REWARDS:
+            raise UserError(f"--rewards is {shown(self.rewards)}; it must be positive (at most {MOST_REWARDS:,}).")
         if not 0 <= self.temperature < float("inf"):
             raise UserError(f"--temperature is {self.temperature}; it must be 0 (greedy) or positive.")
         title = f"{agent.world_name}, any reward: 0 = random policy, 1 = optimal policy"

@@ -9,6 +9,7 @@ import tyro
 
 from anyreward.agent import Agent
 from anyreward.figures.coverage import draw_coverage
+from anyreward.figures.maze import picture_path
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Show:
 
     def run(self) -> None:
         """Print the coverage; draw a picture on request."""
+        if self.figure is not None:  # before anything is computed
+            picture_path(self.figure)
         agent = Agent.load(self.run_folder)
         coverage, phi, sample = agent.coverage(), agent.model.phi, agent.sample
         states = f"{coverage.rows:,} states, " + ("all distinct" if agent.knowledge.categorical else "a sample")

@@ -1,10 +1,10 @@
-"""`anyreward bench`, `doctor` and `demo`."""
+"""`anyreward bench`, `doctor`, `selfcheck` and `demo`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from anyreward.selfcheck.check import Name, run_checks
 from anyreward.storage.files import write_json
 from anyreward.tools.bench import PARTS, Part, run_bench
 from anyreward.tools.demo import UPDATES, run_demo
@@ -70,6 +71,40 @@ class Doctor:
         for name, works, seen in check_parts():
             table.add_row(name, "yes" if works else "no", escape(seen))
         Console().print(table)
+
+
+@dataclass(frozen=True)
+class Selfcheck:
+    """Try faults of every kind on this machine: killed runs, flipped bits, bad files, settings and environments.
+
+    Exits with 1 if anything was lost, accepted in silence, or ended in a traceback.
+    """
+
+    scale: float = 0.01
+    """Number of trials, relative to the full check, which takes about an hour."""
+    seed: int = 0
+    """Seed of all random numbers."""
+    only: tuple[Name, ...] = ()
+    """Only these checks."""
+    minutes: float = 0.0
+    """Also repeat training, asking and evaluating for this number of minutes, to see whether memory grows."""
+    json: Path | None = None
+    """Also write the results to this file."""
+
+    def run(self) -> None:
+        """Run the checks, and print one table."""
+        table = titled("anyreward selfcheck", ("fault", "tried", "survived", "lost or wrong", ""))
+        results = []
+        for result in run_checks(self.scale, self.seed, self.only, self.minutes):
+            results.append(result)
+            print(f"{result.fault}: {result.tried:,} tried, {result.failed:,} failed", flush=True)
+            survived, notes = f"{result.tried - result.failed:,}", "; ".join([*result.failures, result.note])
+            table.add_row(result.fault, f"{result.tried:,}", survived, f"{result.failed:,}", escape(notes.strip("; ")))
+        Console().print(table)
+        if self.json is not None:
+            write_json(self.json, {"scale": self.scale, "seed": self.seed, "checks": [asdict(r) for r in results]})
+        if any(result.failed for result in results):
+            raise SystemExit(1)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anyreward.figures.maze import VERMILION, finish, pyplot
+from anyreward.figures.maze import VERMILION, finish, plain, pyplot
 from anyreward.rewards.coverage import Coverage, FeatureCoverage
 from anyreward.worlds.spaces import Array
 
@@ -65,7 +65,7 @@ def _histogram(axis: Any, feature: FeatureCoverage, seen: Array, weights: Array)
                 axis.axvline(bound, color="black", linestyle="--", linewidth=1.2, label="bound")
                 if stop > start:
                     axis.axvspan(start, stop, color=VERMILION, alpha=0.25, lw=0, hatch="//", label="never seen")
-    axis.set(xlabel=feature.name)
+    axis.set(xlabel=plain(feature.name))
     axis.margins(x=0.03)
 
 
@@ -82,7 +82,7 @@ def _map(plt: Any, figure: Any, axis: Any, named: tuple[FeatureCoverage, ...], f
     axis.set_facecolor(GREY)
     figure.colorbar(image, ax=axis, shrink=0.8, label="share of states (logarithmic)")
     axis.scatter([], [], s=90, marker="s", facecolor=GREY, edgecolor="black", linewidth=0.5, label="never visited")
-    axis.set(xlabel=named[0].name, ylabel=named[1].name)
+    axis.set(xlabel=plain(named[0].name), ylabel=plain(named[1].name))
     if all(feature.values for feature in named):  # a maze: y is counted downwards
         axis.invert_yaxis()
         axis.set_aspect("equal")

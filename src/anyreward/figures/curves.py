@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anyreward.errors import UserError
-from anyreward.figures.maze import finish, pyplot
+from anyreward.figures.maze import finish, plain, pyplot
 from anyreward.worlds.spaces import Array
 
 COLOURS = ("#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
@@ -44,7 +44,7 @@ def draw_curves(runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
         known = [{line["updates"]: line[metric] for line in run} for run in metrics]
         mean, half = band(np.array([[run[updates] for updates in x] for run in known], dtype=np.float64))
         colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=name)  # curves may coincide
+        axis.plot(x, mean, color=colour, linestyle=line, linewidth=2.2, label=plain(name))  # curves may coincide
         axis.fill_between(x, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1), color=colour, alpha=0.2, lw=0)
     axis.set(xlabel="updates", ylabel=METRICS[metric], ylim=(0, 1.02), xlim=(0, None))
     axis.grid(alpha=0.3)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from anyreward.figures.maze import ORANGE, VERMILION, finish, mark_goals, pyplot, wrapped
+from anyreward.figures.maze import (
+    ORANGE,
+    VERMILION,
+    film_path,
+    finish,
+    mark_goals,
+    pyplot,
+    wrapped,
+    write_picture,
+)
 from anyreward.worlds.spaces import Array
 
 MARK = 3
@@ -82,6 +92,7 @@ def unbroken(way: Array, wide: int) -> list[Array]:
 
 def save_gif(film: Film, path: Path) -> Path:
     """Save a film as a GIF, with path, goals and costs."""
+    path = film_path(path)
     pyplot()  # Pillow is installed with it; raises an error that says so if it is missing
     from PIL import Image, ImageDraw
 
@@ -99,6 +110,6 @@ def save_gif(film: Film, path: Path) -> Path:
             pen.line((x - half, y - half, x + half, y + half), fill=VERMILION, width=scale)
             pen.line((x - half, y + half, x + half, y - half), fill=VERMILION, width=scale)
         frames.append(frame)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 / film.fps), loop=0)
-    return path
+    content = io.BytesIO()
+    frames[0].save(content, "GIF", save_all=True, append_images=frames[1:], duration=int(1000 / film.fps), loop=0)
+    return write_picture(path, content.getvalue())

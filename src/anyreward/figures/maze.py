@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from anyreward.errors import UserError
+from anyreward.storage import user_path
+from anyreward.storage.files import write_atomically
 from anyreward.worlds.maze import Maze
 from anyreward.worlds.spaces import Array
 
@@ -18,10 +21,19 @@ ORANGE, VERMILION = "#e69f00", "#d55e00"
 _ARROWS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
+PICTURES = (".png", ".pdf", ".svg")
+"""The endings of pictures."""
+
+
 def wrapped(title: str, width: int = 44, lines: int = 4) -> str:
     """Wrap a title into lines that fit above a panel; a longer title is cut and ends in ' ...'."""
     broken = [textwrap.wrap(line, width, max_lines=lines, placeholder=" ...") for line in title.splitlines()]
-    return "\n".join("\n".join(line) for line in broken)
+    return plain("\n".join("\n".join(line) for line in broken))
+
+
+def plain(text: str) -> str:
+    """Text with its dollars escaped: matplotlib would read what is between two of them as a formula."""
+    return text.replace("$", r"\$")
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,7 @@ def draw_maze_panels(maze: Maze, panels: Sequence[MazePanel], path: Path, headin
 
 def finish(figure: Any, path: Path, heading: str = "", columns: int | None = None) -> Path:
     """Add a heading, and a legend with this number of columns for all panels, and save the figure."""
+    path = picture_path(path)
     if heading:
         figure.suptitle(wrapped(heading, 90))
     entries = {}
@@ -73,11 +86,34 @@ def finish(figure: Any, path: Path, heading: str = "", columns: int | None = Non
     if entries:
         columns = columns or (6 if figure.get_figwidth() > 6 else 3)
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
-    if path.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UserError(f"Figures are written as .png, .pdf or .svg; {path.name} ends in none of these.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower(), dpi=130)
     pyplot().close(figure)
+    return write_picture(path, content.getvalue())
+
+
+def picture_path(given: str | Path) -> Path:
+    """The path of a picture; raises unless its ending is that of one."""
+    path = user_path(given)
+    if path.suffix.lower() not in PICTURES:
+        raise UserError(f"Figures are written as .png, .pdf or .svg; {path.name} ends in none of these.")
+    return path
+
+
+def film_path(given: str | Path) -> Path:
+    """The path of a film; raises unless it ends in .gif."""
+    path = user_path(given)
+    if path.suffix.lower() != ".gif":
+        raise UserError(f"Films are written as GIFs; {path.name} does not end in .gif.")
+    return path
+
+
+def write_picture(path: Path, content: bytes) -> Path:
+    """Write a picture, whole or not at all; an error names the file."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
     return path
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.storage.files import available_memory
 from anyreward.worlds.spaces import Array
 
 SHARE = 0.9
@@ -120,13 +121,3 @@ def check_memory(transitions: int, frames_each: int, frame_bytes: int, file: str
             f"{needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free {where}. Lower replay_size (to {fits:,}), or "
             f"{instead}."
         )
-
-
-def available_memory() -> int:
-    """Bytes of memory that are available without swapping."""
-    try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):  # not Linux: the total memory
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -99,7 +99,7 @@ class Settings:
     """Layer normalisation before every ReLU except the last, in both networks."""
     action_input: bool = False
     """Whether the action is an input of F. If not, F has one block of outputs per action, as in the paper."""
-    wide: Annotated[int, Range(0, most=100)] = 0
+    wide: Annotated[int, Range(0, most=20)] = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer whose output is added to F (0: none)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
     """Encoding of numbers for F and B. plain: unchanged (see ``normalise``). unit: bounded numbers scaled to 0..1.
@@ -179,11 +179,13 @@ class Settings:
     def _check_memory(self) -> None:
         """Raise if the networks, their minibatches or the sample of rho cannot fit into memory."""
         d, b = self.dim or 100, self.batch_size
+        rows = b * min(self.updates, self.updates_per_cycle, self.target_every)
         weights = 2 * self.layers * self.hidden**2 + self.hidden * d * (2 + self.wide)
         needs = {
             "hidden, layers, wide or dim": 10 * weights,  # F and B, with targets, gradients and Adam's two moments
             "batch_size": b * (6 * b + 4 * (self.layers * self.hidden + d)),  # the pairs, and the layers' outputs
             "updates_per_cycle or batch_size": 3 * min(self.updates, self.updates_per_cycle) * b * d,
+            "target_every, batch_size or hidden": 2 * rows * self.hidden * (self.layers + self.wide),  # the targets
             "feature_sample or dim": 2 * d * (self.feature_sample + d),  # in float64
         }
         for names, numbers in needs.items():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 
 CAUCHY_SCALE = 0.5
 SUM_SIZES = (2, 3, 4)
@@ -77,8 +77,8 @@ class ZMixture:
     def __post_init__(self) -> None:
         shares = {field.name: getattr(self, field.name) for field in fields(self)}
         numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in shares.values())
-        if not numbers or min(shares.values()) < 0 or sum(shares.values()) > 1 + 1e-9:
-            raise UserError(f"z_mixture is {shares}; accepted: shares from 0 to 1, with a sum of at most 1.")
+        if not numbers or not all(0 <= x <= 1 for x in shares.values()) or sum(shares.values()) > 1 + 1e-9:
+            raise UserError(f"z_mixture is {shown(shares)}; accepted: shares from 0 to 1, with a sum of at most 1.")
 
     @property
     def needs_B(self) -> bool:

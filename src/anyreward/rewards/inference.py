@@ -14,7 +14,7 @@ from anyreward.errors import UserError
 from anyreward.rewards.coverage import pays_elsewhere
 from anyreward.rewards.knowledge import ROUNDING, Knowledge
 from anyreward.rewards.regression import RewardStatistics, no_statistics, regression_z
-from anyreward.rewards.reward import Reward
+from anyreward.rewards.reward import LARGEST, SMALLEST, Reward
 from anyreward.rewards.terms import sample_statistics
 
 Array = np.ndarray[Any, Any]
@@ -61,8 +61,16 @@ def infer(reward: Reward, knowledge: Knowledge, quiet: bool = False) -> Inferred
     size = 0.0  # a sum that cancels up to rounding is set to zero
     for weight, part in parts:
         z, size = z + weight * part.z, size + abs(weight) * float(part.z.norm())
-    if not torch.isfinite(z).all():
-        raise UserError(f"z of the reward {reward} is not finite: its features or rewards are too large.")
+    if not float(z.abs().max()) <= LARGEST:
+        raise UserError(
+            f"z of the reward {reward} is not finite, or larger than {LARGEST:g}: its features, rewards or weights are "
+            "too large. Divide the reward by a number; that changes no policy."
+        )
+    if 0 < max((abs(weight) * float(part.z.abs().max()) for weight, part in parts), default=0.0) < SMALLEST:
+        raise UserError(
+            f"The reward {reward} is almost zero in all training data: z has no number above {SMALLEST:g}. Multiply it "
+            "by a number, which changes no policy, or give a reward for states that were visited."
+        )
     if float(z.norm()) <= ROUNDING * size:
         z = torch.zeros_like(z)
     values = None

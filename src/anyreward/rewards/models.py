@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.model.networks import mlp
-from anyreward.rewards.terms import sample_arrays
+from anyreward.rewards.terms import finite_numbers, sample_arrays
 from anyreward.worlds.spaces import Array
 
 HIDDEN, LAYERS = 64, 2
@@ -27,7 +27,7 @@ class RewardModel:
     @torch.no_grad()
     def predict(self, features: Any) -> Array:
         """The rewards (n,) of features (n, k)."""
-        x = torch.as_tensor(np.asarray(features, dtype=np.float64)).float()
+        x = torch.from_numpy(finite_numbers(features, "What predict() was given")).float()
         if x.ndim != 2 or x.shape[1] != len(self._shift):
             raise UserError(f"Features have the shape {tuple(x.shape)}; this model takes (n, {len(self._shift)}).")
         y = self._net((x - self._shift) / self._size).squeeze(1).double()
@@ -39,6 +39,8 @@ def fit_mlp(features: Any, rewards: Any, seed: int = 0) -> RewardModel:
     phi, r = sample_arrays(features, rewards)
     if len(r) < 5:
         raise UserError(f"fit_mlp() got {len(r)} samples; it needs at least 5.")
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise UserError(f"seed is {shown(seed)}; accepted: whole numbers from 0 to 2**63 - 1.")
     x, y = torch.from_numpy(phi).float(), torch.from_numpy(r).float()
     shift, size = x.mean(0), x.std(0)
     size = torch.where(size > 0, size, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -10,11 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.regression import Estimate, RewardStatistics
 
 Array = np.ndarray[Any, Any]
+
+LARGEST, SMALLEST = 1e30, 1e-30
+"""Rewards, weights and z up to the largest are accepted, and z from the smallest: float32 holds their products."""
 
 
 class Part(NamedTuple):
@@ -114,18 +116,22 @@ class Reward:
         return self if other == 0 else NotImplemented  # so that sum([...]) works
 
     def __mul__(self, weight: float) -> Reward:
-        if not isinstance(weight, int | float | np.number):
+        if not isinstance(weight, int | float | np.integer | np.floating):
             return NotImplemented
-        if not math.isfinite(weight):
-            raise UserError(f"A reward was multiplied by {weight}; weights must be finite.")
+        if not -LARGEST <= weight <= LARGEST or any(abs(weight * w) > LARGEST for w, _ in self.terms):
+            size = f"only finite weights up to {LARGEST:g} are accepted (the scale of a reward changes no policy)"
+            raise UserError(f"A reward was multiplied by {shown(weight)}; {size}.")
         return Reward(tuple((float(weight) * w, term) for w, term in self.terms))
 
     __rmul__ = __mul__
 
     def __truediv__(self, weight: float) -> Reward:
-        if weight == 0:
-            raise UserError("A reward was divided by zero.")
-        return self * (1 / weight)
+        if not isinstance(weight, int | float | np.integer | np.floating):
+            return NotImplemented
+        if weight == 0 or not -LARGEST <= weight <= LARGEST:
+            zero = "zero" if weight == 0 else f"{shown(weight)}; only finite numbers up to {LARGEST:g} are accepted"
+            raise UserError(f"A reward was divided by {zero}.")
+        return self * (1 / float(weight))
 
     def __neg__(self) -> Reward:
         return self * -1.0

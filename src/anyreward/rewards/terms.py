@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.model.features import finite_rows
 from anyreward.rewards.coverage import REMEDY, beyond, shortened
 from anyreward.rewards.expression import Expression, parse
@@ -28,8 +28,10 @@ from anyreward.rewards.regression import (
     statistics,
     warn_if_blind,
 )
-from anyreward.rewards.reward import Part, Reward, Term
+from anyreward.rewards.reward import LARGEST, Part, Reward, Term
+from anyreward.storage import user_path
 from anyreward.storage.files import read_json
+from anyreward.storage.generations import index_hash
 from anyreward.worlds.spaces import is_single, stack, take
 
 Array = np.ndarray[Any, Any]
@@ -55,6 +57,12 @@ NEVER_VISITED = (
 )
 TASK_FORMAT = 1
 """Version of the file that holds a z."""
+LARGEST_TASK = 2**24
+"""Largest size of that file, in bytes."""
+LONGEST_NAME = 1_000
+"""Number of characters of the name of a saved reward that are read."""
+UNFIT = (ValueError, TypeError, KeyError, IndexError, OverflowError)
+"""What NumPy and Gymnasium raise for observations that are not of a space."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +77,16 @@ class Goal(Term):
         """(m, packed) the packed features of the goal: with every action, and as a terminal state, if B sees these."""
         phi = knowledge.model.phi
         if not self.at:
-            if not is_single(phi.observation_space, self.state):
+            try:
+                single = is_single(phi.observation_space, self.state)
+                batch = take(phi.observation_space, self.state, None) if single else self.state
+                seen = phi.seen(batch)
+            except UNFIT as error:
+                unfit = f"{phi.observation_space}; {shown(self.state)} is not one"
+                raise UserError(f"goal(state=...) takes an observation of {unfit}.") from error
+            if not single:
                 raise UserError("goal(state=...) takes one observation; for several, add several goals.")
-            batch = take(phi.observation_space, self.state, None)
-            rows = phi.of(batch, phi.seen(batch), np.zeros(1, dtype=np.int64))[:, : phi.state_packed]
+            rows = phi.of(batch, seen, np.zeros(1, dtype=np.int64))[:, : phi.state_packed]
             return torch.from_numpy(finite_rows(phi.with_actions(rows)[0], self))
         given, beside = np.asarray(self.at)[None], phi.include_action + phi.ends
         whole = (len(phi.column_names), phi.state_packed + beside)
@@ -155,8 +169,8 @@ class Function(Term):
 
     def _piece(self, features: Array, names: Sequence[str], first: int) -> Array:
         try:
-            values = np.asarray(self._call(features, names), dtype=np.float64)
-        except (ValueError, TypeError, IndexError) as error:
+            values = plain_numbers(self._call(features, names), f"What the reward {self.name} returned")
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise UserError(
                 f"The reward {self.name} failed: {error}. It must be vectorised: it is given an array (n, "
                 f"{features.shape[1]}) of features, and returns an array (n,)."
@@ -166,11 +180,11 @@ class Function(Term):
                 f"The reward {self.name} returned shape {values.shape} for {len(features)} rows of features; expected "
                 f"({len(features)},). It must be vectorised: it is given an array (n, {features.shape[1]})."
             )
-        bad = np.flatnonzero(~np.isfinite(values))
+        bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
         if len(bad):
             raise UserError(
                 f"The reward {self.name} is {values[bad[0]]} in row {first + bad[0]}, for the features "
-                f"{features[bad[0]].tolist()}; rewards must be finite."
+                f"{features[bad[0]].tolist()}; rewards must be finite, and at most {LARGEST:g}."
             )
         return values
 
@@ -334,18 +348,18 @@ class Demonstration(Term):
         """(n, packed) the packed features along the trajectory."""
         phi, observations = knowledge.model.phi, self.observations
         space = phi.observation_space
-        if isinstance(observations, list):
-            try:
+        try:
+            if isinstance(observations, list):
                 observations = stack(space, observations)
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"A demonstration holds observations of {space}; {observations[0]!r} is not one."
-                ) from error
-        if is_single(space, observations):
+            single = is_single(space, observations)
+            packed = None if single else phi.seen(observations)
+        except UNFIT as error:
+            first = self.observations[0] if isinstance(self.observations, list) else self.observations
+            raise UserError(f"A demonstration holds observations of {space}; {shown(first)} is not one.") from error
+        if packed is None:
             raise UserError(
                 "A demonstration is a trajectory of observations; this is a single one. Use goal(state=...)."
             )
-        packed = phi.seen(observations)
         if not np.isfinite(packed).all():
             raise UserError(
                 f"The demonstration holds NaN or infinity in row {int(np.argwhere(~np.isfinite(packed))[0][0])}."
@@ -440,21 +454,23 @@ def goal(*at: Any, state: Any = None) -> Reward:
         if at:
             raise UserError("goal() takes features or a state, not both.")
         return Reward(((1.0, Goal(state=state)),))
-    values = at[0] if len(at) == 1 and np.ndim(at[0]) > 0 else at
-    numbers = tuple(_finite(values, f"goal({values!r})").ravel().tolist())
-    if np.ndim(values) > 1 and np.shape(values)[0] != 1:
-        raise UserError(f"goal() is one goal, got an array of shape {np.shape(values)}; for several use goals(array).")
-    if not numbers:
+    given = at[0] if len(at) == 1 else at
+    values = finite_numbers(given, f"goal({shown(given)})")
+    if values.ndim > 1 and len(values) != 1:
+        raise UserError(f"goal() is one goal, got an array of shape {values.shape}; for several use goals(array).")
+    if not values.size:
         raise UserError("goal() needs numbers, one for each feature.")
-    return Reward(((1.0, Goal(numbers)),))
+    return Reward(((1.0, Goal(tuple(values.ravel().tolist()))),))
 
 
 def goals(at: Any, weights: Any = None) -> Reward:
     """A reward for several goals: an array (n, k) of features, with weights (n,), by default one."""
-    rows = _finite(at, "goals()")
+    rows = finite_numbers(at, "goals()")
+    if rows.ndim == 0:
+        raise UserError(f"goals() takes several goals, (n, k), got {shown(at)}; for one use goal().")
     if rows.ndim == 1:
         rows = rows[:, None]  # numbers of states
-    w = np.ones(len(rows)) if weights is None else _finite(weights, "The weights of goals()")
+    w = np.ones(len(rows)) if weights is None else finite_numbers(weights, "The weights of goals()")
     if rows.ndim != 2 or w.shape != (len(rows),):
         raise UserError(f"goals() got goals {rows.shape} and weights {w.shape}; expected (n, k) and (n,).")
     return Reward(tuple((float(weight), Goal(tuple(row))) for weight, row in zip(w, rows.tolist(), strict=True)))
@@ -527,8 +543,8 @@ def end(where: str | Callable[..., Any] | None = None) -> Reward:
 
 def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
     """Check and return features (n, k) and their rewards (n,)."""
-    r = np.atleast_1d(_finite(rewards, "The rewards of samples"))
-    phi = _finite(features, "The features of samples")
+    r = np.atleast_1d(finite_numbers(rewards, "The rewards of samples"))
+    phi = finite_numbers(features, "The features of samples")
     if phi.ndim < 2:  # one number each, or one sample
         phi = phi.reshape(1, -1) if len(r) == 1 and phi.size else phi.reshape(-1, 1)
     if r.ndim != 1 or phi.ndim != 2 or len(phi) != len(r):
@@ -541,21 +557,25 @@ def demonstration(observations: Any, actions: Any = None) -> Reward:
 
     If B sees actions, they are needed too: one for each observation, with or without the last.
     """
-    if not isinstance(observations, dict | tuple) and (np.ndim(observations) == 0 or len(observations) == 0):
+    batch = isinstance(observations, dict | tuple)  # of a Dict or Tuple space
+    one_by_one = isinstance(observations, list)  # of any space, so that it may not be an array
+    if not (batch or (len(observations) if one_by_one else np.shape(observations)[:1] not in ((), (0,)))):
         raise UserError("demonstration() takes a trajectory of observations, got none.")
     if actions is not None:
-        actions = _finite(actions, "The actions of demonstration()").astype(np.int64)
-        if actions.ndim != 1:
-            raise UserError(f"The actions of demonstration() have shape {actions.shape}; expected (n,).")
+        actions = finite_numbers(actions, "The actions of demonstration()")
+        if actions.ndim != 1 or not np.array_equal(actions, np.round(actions)):
+            got = f"have shape {actions.shape}" if actions.ndim != 1 else "hold a number that is not whole"
+            raise UserError(f"The actions of demonstration() {got}; expected (n,) whole numbers.")
+        actions = np.clip(actions, -1e9, 1e9).astype(np.int64)  # which of them exist depends on the agent
     return Reward(((1.0, Demonstration(observations, actions)),))
 
 
 def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
     """A reward given by z_R: an array (d,) of an agent (by its fingerprint), or a file written by `Policy.save`."""
     if isinstance(z, str | Path):
-        data = read_task(Path(z))
-        return Reward(((1.0, TaskVector(tuple(data["z_R"]), data["agent"], str(data["reward"]))),))
-    vector = _finite(z, "from_z()")
+        data = read_task(user_path(z))
+        return Reward(((1.0, TaskVector(tuple(data["z_R"]), data["agent"], data["reward"])),))
+    vector = finite_numbers(z, "from_z()")
     if vector.ndim != 1:
         raise UserError(f"from_z() got shape {vector.shape}; expected (d,).")
     return Reward(((1.0, TaskVector(tuple(vector.tolist()), agent, name)),))
@@ -563,7 +583,7 @@ def from_z(z: Any, agent: str | None = None, name: str = "z") -> Reward:
 
 def check_task_path(path: str | Path) -> Path:
     """Check the path for saving a z: a .json file that is new, or holds a z already."""
-    path = Path(path)
+    path = user_path(path)
     if path.suffix != ".json":
         raise UserError(f"A z is written as JSON; {path.name} does not end in .json.")
     if path.exists():
@@ -573,22 +593,57 @@ def check_task_path(path: str | Path) -> Path:
 
 def read_task(path: Path) -> dict[str, Any]:
     """Read and check the file of a z."""
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("format") != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
-        raise UserError(f"{path} is not a saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
-    if _finite(data["z_R"], str(path)).ndim != 1:
-        raise UserError(f"z_R of {path} is not a list of numbers.")
-    return data
-
-
-def _finite(values: Any, what: str) -> Array:
-    """Numbers as float64; NaN and infinity raise, with the index of the first."""
     try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{what} is not a list of numbers.") from error
-    if not np.isfinite(numbers).all():
-        bad = np.argwhere(~np.isfinite(numbers))[0].tolist()
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a file; give one that was written by Policy.save.")
+        large = path.exists() and path.stat().st_size > LARGEST_TASK
+        data = None if large else read_json(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+    data = data if isinstance(data, dict) else {}
+    saved = data.pop("sha256", None)  # missing in files of earlier versions
+    if saved is not None and saved != index_hash(data):
+        raise UserError(f"{path} is damaged: its content does not have the SHA-256 that it was saved with.")
+    version, z = data.get("format"), data.get("z_R")
+    if type(version) is int and version > TASK_FORMAT and "z_R" in data:
+        raise UserError(
+            f"{path} has the format {shown(version)} of a z, and this anyreward reads format {TASK_FORMAT}: it was "
+            "saved by a newer version. Install that version, or save the z again with this one."
+        )
+    if type(version) is not int or version != TASK_FORMAT or not {"agent", "z_R", "reward"} <= set(data):
+        raise UserError(f"{path} is not a saved z: it must be written by Policy.save (format {TASK_FORMAT}).")
+    if not isinstance(z, list) or not z or any(type(number) not in (int, float) for number in z):
+        raise UserError(f"z_R of {path} is not a list of numbers.")
+    finite_numbers(z, f"z_R of {path}")
+    for name in ("agent", "reward", "tensors_sha256"):
+        if not isinstance(data.get(name, ""), str):
+            raise UserError(f"{path} is not a saved z: {name} is {shown(data[name])}; expected text.")
+    scale: Any = data.get("scale", None if "tensors_sha256" in data else 1.0)
+    if type(scale) not in (int, float) or not 0 < scale <= LARGEST:
+        raise UserError(f"{path} is not a saved z: its scale is {shown(scale)}; expected a positive number.")
+    name = "".join(c if c.isprintable() else " " for c in data["reward"][:LONGEST_NAME])  # it is printed
+    return {**data, "z_R": [float(number) for number in z], "reward": name}
+
+
+def plain_numbers(values: Any, what: str) -> Array:
+    """Numbers as float64, NaN and infinity included; text and other types raise."""
+    try:
+        given = np.asarray(values)
+        text = given.dtype.kind == "O" and any(isinstance(x, str | bytes) for x in given.flat)
+        if given.dtype.kind in "biufO" and not text:
+            return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # unequal lengths, 10**400, a tensor with a gradient
+        pass
+    raise UserError(f"{what} is not a list of numbers.")
+
+
+def finite_numbers(values: Any, what: str) -> Array:
+    """Numbers as float64; NaN, infinity and numbers that float32 cannot hold raise, with the index of the first."""
+    numbers = plain_numbers(values, what)
+    wrong = ~(np.abs(numbers) <= LARGEST)
+    if wrong.any():
+        bad = np.argwhere(wrong)[0].tolist()
         where = f" at index {bad[0] if len(bad) == 1 else tuple(bad)}" if bad else ""
-        raise UserError(f"{what}: {numbers[tuple(bad)]}{where}; only finite numbers are accepted.")
+        size = f"too large or not finite; accepted: numbers up to {LARGEST:g}"
+        raise UserError(f"{what}: {numbers[tuple(bad)]}{where} is {size}.")
     return numbers

@@ -86,7 +86,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"There is no {path.name} in {path.parent}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and brackets in brackets
         raise UserError(f"{path} is not valid JSON: {error}") from error
 
 

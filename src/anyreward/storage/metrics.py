@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from anyreward.errors import UserError
 from anyreward.storage.files import write_atomically
+
+FILE = "metrics.jsonl"
+BEGINNING = b'{"updates"'
+"""How each line begins."""
 
 
 class MetricsLog:
@@ -15,6 +20,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path, tensorboard: bool = False, after: int | None = None) -> None:
         """Start a new file, or continue one ``after`` this number of updates; later lines are dropped."""
+        check_metrics(folder)
         self._board: Any = None
         if tensorboard:
             try:
@@ -23,7 +29,7 @@ class MetricsLog:
                 raise UserError("TensorBoard is not installed: pip install 'anyreward[tensorboard]'.") from error
             self._board = SummaryWriter(str(folder / "tensorboard"))
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
+        path = folder / FILE
         known = read_metrics(folder) if after is not None and path.exists() else []
         kept = [json.dumps(line) + "\n" for line in known if line["updates"] <= (after or 0)]
         write_atomically(path, "".join(kept).encode())
@@ -46,13 +52,40 @@ class MetricsLog:
             self._board.close()
 
 
+def check_metrics(folder: Path) -> None:
+    """Raise if the folder holds a metrics.jsonl that is not of a run, because a run would replace it."""
+    path = folder / FILE
+    content = path.read_bytes() if path.is_file() else b""
+    torn = BEGINNING.startswith(content)  # empty, or a first line that was not finished
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file; choose another run folder.")
+    if not torn and b"updates" not in content and content.strip():
+        raise UserError(
+            f"{path} was not written by anyreward: its lines have no 'updates'. A run would replace it; choose another "
+            "run folder, or move the file away."
+        )
+
+
 def read_metrics(folder: Path) -> list[dict[str, float]]:
-    """The metrics of a run, in order."""
-    path = Path(folder) / "metrics.jsonl"
+    """The metrics of a run, in order; a line without an end is left out: a run was writing it when it was killed."""
+    path = Path(folder) / FILE
     if not path.is_file():
-        raise UserError(f"There is no metrics.jsonl in {folder}; is it a run folder?")
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # a line without a newline is incomplete
+        raise UserError(f"There is no {FILE} in {folder}; is it a run folder?")
+    check_metrics(Path(folder))
+    lines = [_read_line(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    bad = [str(number) for number, line in enumerate(lines, start=1) if line is None]
+    if bad:
+        which = ", ".join(bad[:5]) + ", ..." * (len(bad) > 5)
+        raise UserError(f"{path} is damaged: line {which} cannot be read. Delete the line, or move the file away.")
+    return [line for line in lines if line is not None]
+
+
+def _read_line(line: bytes) -> dict[str, float] | None:
+    """The metrics of one line; None unless they are numbers by name, with a number of updates."""
     try:
-        return [json.loads(line) for line in whole]
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
+        metrics = json.loads(line)
+        numbers = [float(value) for value in metrics.values() if type(value) in (int, float)]
+        whole = len(numbers) == len(metrics) and 0 <= metrics["updates"] < math.inf
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+    return metrics if whole else None

@@ -9,13 +9,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 
 from anyreward.acting.play import Episode, rollout
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.figures.films import Film, draw_film, draw_square, save_gif
-from anyreward.figures.maze import MazePanel, draw_maze_panels
+from anyreward.figures.maze import MazePanel, draw_maze_panels, film_path
 from anyreward.model.features import FeatureMap
 from anyreward.tools.tables import titled
 from anyreward.worlds.continuous_maze import ContinuousMazeEnv
@@ -56,13 +57,12 @@ def show_in_maze(agent: Agent, maze: Maze, answers: list[Answer], figure: Path |
         ratio = scores.ratio[0]
         shown = "-" if np.isnan(ratio) else f"{ratio:.3f}"
         verdict = "-" if agent.knowledge.method.goals_only else answer.policy.trust.verdict
-        table.add_row(answer.name, f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, verdict)
+        table.add_row(escape(answer.name), f"{scores.value[0]:.2f}", f"{scores.optimal[0]:.2f}", shown, verdict)
         title = f"{answer.name}\n{scores.value[0]:.1f} of at most {scores.optimal[0]:.1f}"
         panels.append(_panel(maze, env, answer, title))
     console.print(table)
     if figure is not None:
-        draw_maze_panels(maze, panels, figure)
-        console.print(f"Picture: {figure}")
+        console.print(f"Picture: {draw_maze_panels(maze, panels, figure)}", markup=False)
 
 
 def _panel(maze: Maze, env: MazeEnv, answer: Answer, title: str) -> MazePanel:
@@ -104,8 +104,8 @@ def show_played(agent: Agent, policy: Policy, figure: Path | None, video: Path |
     """Write a picture or film of a rollout, or of values and paths in the continuous maze; prints the file names."""
     if figure is None and video is None:
         return
-    if video is not None and video.suffix.lower() != ".gif":
-        raise UserError(f"Films are written as GIFs; {video.name} does not end in .gif.")
+    if video is not None:
+        film_path(video)
     recipe, reward = agent.world_recipe, policy.reward
     if recipe is None:
         raise UserError("This agent's world cannot be reopened, so its policies cannot be drawn.")

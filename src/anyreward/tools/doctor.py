@@ -17,7 +17,7 @@ import torch
 from anyreward.errors import UserError
 from anyreward.figures.maze import pyplot
 from anyreward.learning.fast.compiled import build_command
-from anyreward.learning.frames import available_memory
+from anyreward.storage.files import available_memory
 from anyreward.storage.metrics import MetricsLog
 from anyreward.worlds.fetch_reach import check_mujoco
 from anyreward.worlds.ms_pacman import check_ale

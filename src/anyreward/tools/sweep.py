@@ -14,7 +14,7 @@ from anyreward.errors import UserError
 from anyreward.folder import holds_agent
 from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.settings import RunSettings, Settings
-from anyreward.storage.metrics import read_metrics
+from anyreward.storage.metrics import check_metrics, read_metrics
 from anyreward.training import train
 from anyreward.training.signals import delayed_stop
 from anyreward.worlds.processes import end_with
@@ -37,6 +37,7 @@ def train_seeds(
     if held and not overwrite:
         raise UserError(f"These folders hold an agent already: {', '.join(held)}. Choose others, or use --overwrite.")
     for folder in folders.values():
+        check_metrics(folder)
         (folder / "metrics.jsonl").unlink(missing_ok=True)  # later lines are of these runs
     available = torch.get_num_threads()
     workers = min(len(folders), available)

@@ -64,8 +64,8 @@ class Run:
         minutes: float | None = None,
         resumed: Resumed | None = None,
     ) -> None:
-        if minutes is not None and not minutes > 0:
-            raise UserError(f"minutes is {minutes}; it must be positive.")
+        if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+            raise UserError(f"minutes is {minutes!r}; it must be a positive number.")
         if agent.knowledge.method.whole_episodes and not isinstance(source, World):
             raise UserError(
                 f"method is {agent.settings.method}, which learns online: a dataset has no goals and episodes. Use an "

@@ -24,7 +24,9 @@ from anyreward.learning.settings import preset as settings_of
 from anyreward.learning.tables import MOST_DIM, can_list, listed
 from anyreward.model.features import FeatureMap, feature_map
 from anyreward.rewards.knowledge import FeatureSample, Knowledge
+from anyreward.storage import user_path
 from anyreward.storage.lock import locked
+from anyreward.storage.metrics import check_metrics
 from anyreward.training.run import Resumed, Run
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import channels_last, image_shape
@@ -70,7 +72,7 @@ def train(
     own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
     s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
-    folder = None if out is None else Path(out).expanduser()
+    folder = None if out is None else user_path(out)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UserError(f"out is {out}, which is a file; give a folder for the run.")
     if tensorboard and folder is None:
@@ -83,6 +85,8 @@ def train(
             raise UserError(
                 f"{out} holds an agent already. Choose another folder, or pass overwrite=True (--overwrite)."
             )
+        if folder is not None:
+            check_metrics(folder)
         agent = untrained(opened, s, run, features, choose_gamma)
         return Run(opened, agent, folder, progress, tensorboard, minutes).execute()
 
@@ -122,7 +126,7 @@ def resume(
             f"{', '.join(sorted(RunChanges.__annotations__))}."
         )
     given, of_run = split_changes(changes)
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     if not folder.is_dir():
         raise UserError(f"There is no agent folder at {folder}.")
     with locked(folder):

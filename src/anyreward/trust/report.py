@@ -125,6 +125,8 @@ def verdict_of(
     """
     if not found.z.any():
         return "do not rely on it", ("z is zero, so this policy acts at random",)
+    if predicted is not None and not math.isfinite(predicted):
+        return "do not rely on it", (f"the predicted score is {predicted}",)
     order: list[Verdict] = ["good", "doubtful", "do not rely on it"]
     if predicted is None:
         level = 1
@@ -208,6 +210,10 @@ def report(policy: Policy) -> Trust:
     knowledge, found = policy.knowledge, policy.belief.found
     if knowledge.method.goals_only:
         raise UserError(f"{knowledge.settings.method} has no F and B, so there is no trust report on its policies.")
+    broken = _broken(policy)
+    if broken:
+        seen = (found.samples, found.effective_samples, found.relative_error)
+        return Trust("do not rely on it", (broken,), None, None, None, None, 0.0, math.nan, math.nan, None, *seen)
     known, sample, held_out = reference(knowledge), knowledge.sample, knowledge.held_out
     reward = policy.reward.settled(knowledge)
     _, masses = reward.split_atoms(knowledge)
@@ -233,6 +239,8 @@ def report(policy: Policy) -> Trust:
     verdict, reasons = verdict_of(predicted, share, thin, typical, found, missing, reward.has_values, drawn, untried)
     if nothing:
         verdict, reasons = "nothing to gain", ("no policy is expected to earn more than the random one",)
+    if value is not None and not math.isfinite(value):
+        verdict, reasons = "do not rely on it", (f"the predicted value is {value}",)
     rank, condition = conditioning(sample.covariance)
     return Trust(
         verdict,
@@ -249,6 +257,25 @@ def report(policy: Policy) -> Trust:
         found.effective_samples,
         found.relative_error,
     )
+
+
+def _broken(policy: Policy) -> str:
+    """Where the agent or the policy holds NaN or infinity, as a reason; empty if it does not.
+
+    The largest of values with NaN among them is NaN, so a broken policy would act, and could score, by chance.
+    """
+    knowledge, model = policy.knowledge, policy.model
+    for name, module in model.modules.items():
+        if any(bool(tensor.isnan().any()) for tensor in module.state_dict().values()):
+            return f"the agent is damaged: its weights hold NaN ({name})"
+    sample = knowledge.sample
+    if not (torch.isfinite(sample.B).all() and torch.isfinite(sample.covariance).all()):
+        return "the agent is damaged: B is not finite in its training data"
+    held_out, episodes = knowledge.held_out, knowledge.episodes
+    known = [held_out.observations, held_out.next_observations] if held_out is not None else []
+    known += [episodes.starts] if episodes is not None else []
+    finite = all(bool(torch.isfinite(policy.preferences(rows)).all()) for rows in known if len(rows))
+    return "" if finite and torch.isfinite(policy.z).all() else "Q is not finite in states that were visited"
 
 
 def _predicted(policy: Policy, known: Reference, pays: Pays) -> tuple[float | None, float | None]:

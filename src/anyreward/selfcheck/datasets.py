@@ -1,7 +1,4 @@
-"""Random .npz datasets, valid and damaged: each must load as it was written, or be refused with one line.
-
-python benchmarks/torture/datasets.py 5000 0        # count, seed
-"""
+"""Random .npz datasets, valid and damaged: each must load as it was written, or be refused with one line."""
 
 from __future__ import annotations
 
@@ -17,7 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from anyreward import Dataset, UserError, open_dataset
+from anyreward.errors import UserError
+from anyreward.learning.datasets import Dataset, open_dataset
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import feature_map
 
@@ -262,7 +260,3 @@ def attack(count: int, seed: int) -> dict[str, int]:
                 shown = {key: (np.asarray(a).dtype, np.shape(a)) for key, a in arrays.items()}
                 print(result, counts["tried"], shown, file=sys.stderr)
     return counts
-
-
-if __name__ == "__main__":
-    print(attack(int(sys.argv[1]), int(sys.argv[2])))

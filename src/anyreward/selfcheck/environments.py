@@ -1,11 +1,7 @@
-"""Environments that misbehave: each fault must be refused in one line that names the environment, and never pass.
-
-Run ``python benchmarks/torture/environments.py [count] [seed]``.
-"""
+"""Environments that misbehave: each fault must be refused in one line that names the environment, and never pass."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-import anyreward as ar
+from anyreward.acting.play import RandomPolicy, evaluate, rollout
+from anyreward.errors import UserError
+from anyreward.training import train
 
 Array = np.ndarray[Any, Any]
 Space = gym.Space[Any]
-ID = "torture/Broken-v0"
+ID = "selfcheck/Broken-v0"
 LATE = 25
 """The number of a late step."""
 MOMENTS = ("reset", "first step", "late step", "late reset")
@@ -296,17 +294,17 @@ def random_space(rng: np.random.Generator, depth: int = 0) -> Space:
 
 def healthy_agent(space: Space) -> Any:
     """An agent of an environment with an observation space, for which nothing was learned."""
-    return ar.train(Broken(space), **TINY)
+    return train(Broken(space), **TINY)
 
 
 def enter(way: str, world: Any, agent: Any = None) -> None:
     """Use an environment in one of the ways of the library."""
     if way == "train":
-        ar.train(world, **TINY)
+        train(world, **TINY)
     elif way == "evaluate":
-        ar.evaluate(ar.RandomPolicy(3, 1), world, episodes=30)
+        evaluate(RandomPolicy(3, 1), world, episodes=30)
     elif way == "rollout":
-        ar.rollout(ar.RandomPolicy(3, 1), world, episodes=30)
+        rollout(RandomPolicy(3, 1), world, episodes=30)
     else:
         agent.sample_rewards(world, budget=100, progress=False)
 
@@ -331,7 +329,7 @@ def outcome(fault: Fault, made: list[Broken], name: str, use: Callable[[], None]
     """What came of a fault: "refused", "worked", "tracebacks", "silent", or "" if it did not happen."""
     try:
         use()
-    except ar.UserError as error:
+    except UserError as error:
         line = str(error)
         named = "\n" not in line and name in line and len(line) < 1_000
         return "refused" if named and not fault.fine else "tracebacks"
@@ -374,8 +372,3 @@ def attack(count: int, seed: int) -> dict[str, int]:
         if came in ("tracebacks", "silent"):
             print(f"{came}: {fault.name!r} at the {moment}, {way}, {given}, {space}")
     return found
-
-
-if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:]]
-    print(attack(*(numbers + [500, 0][len(numbers) :])))

@@ -1,0 +1,1 @@
+"""`anyreward selfcheck`: faults of every kind, tried on this machine."""
