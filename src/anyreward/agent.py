@@ -69,7 +69,7 @@ class Agent:
 
     @property
     def held_out(self) -> Transitions | None:
-        """Transitions not used in training; None if there are none, as after an interrupted run."""
+        """Transitions not used in training; None if there are none."""
         return self.knowledge.held_out
 
     @property
@@ -83,7 +83,7 @@ class Agent:
         return sha256(serialised(self.knowledge))
 
     def save(self, folder: str | Path, overwrite: bool = False) -> Path:
-        """Write the agent as one folder: agent.json and weights.safetensors."""
+        """Write the agent as one folder: agent.json and a file of weights."""
         folder = user_path(folder)
         save_folder(folder, self.as_saved, overwrite)
         return folder

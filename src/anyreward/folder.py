@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.learning.checkpoint import Checkpoint, earlier_progress, read_checkpoint
 from anyreward.learning.methods import method_of
 from anyreward.learning.replay import from_columns
-from anyreward.learning.settings import RunSettings, Settings
+from anyreward.learning.settings import Count, Range, RunSettings, Settings, check_fields
 from anyreward.learning.shards import Shard
 from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import TransitionTable
@@ -29,12 +29,15 @@ from anyreward.rewards.knowledge import Episodes, Knowledge, with_backward
 from anyreward.storage.files import as_json, file_sha256, read_json
 from anyreward.storage.generations import INDEX, Generation, indices, newest_generation, write_generation
 from anyreward.worlds.goals import Tolerance
-from anyreward.worlds.spaces import space_from_json, space_to_json
+from anyreward.worlds.spaces import MOST_EXACT, space_from_json, space_to_json
 
 FORMAT = 3
 """Version of the folder's format."""
 EARLIER = 2
 """The earlier version that is still read: one file of weights, without generations and checksums of everything."""
+
+UNFIT = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError, SafetensorError)
+"""What is raised where the parts of a folder do not fit each other."""
 
 
 class Saved(NamedTuple):
@@ -147,8 +150,8 @@ def _read(folder: Path, found: Generation, features: Callable[[Any], Any] | None
             raise UserError(f"{weights} holds NaN or infinity in {damaged[0]}, so this agent cannot be used.")
         with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
             return _restore(found.config, tensors, features)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{folder / INDEX} does not fit its weights: {error}") from error
+    except UNFIT as error:
+        raise UserError(f"{folder / INDEX} does not fit its weights: {' '.join(str(error).split())}") from error
 
 
 def _open(folder: Path, kinds: tuple[str, ...]) -> Generation:
@@ -179,26 +182,61 @@ def _of_earlier_format(folder: Path) -> Generation | None:
     return Generation(0, config, files)
 
 
+@dataclass(frozen=True)
+class _Described:
+    """The numbers and words of agent.json, with their types and ranges."""
+
+    updates: Count
+    time_limit: Count
+    world: str
+    actions: Annotated[int, Range(1, most=MOST_EXACT)]
+    action_start: Annotated[int, Range(-MOST_EXACT, most=MOST_EXACT)]
+    kind: Literal["observation", "achieved_goal", "function"]
+    include_action: bool
+    ends: bool
+    function_width: Annotated[int, Range(0, most=MOST_EXACT)]
+
+
+def _described(config: dict[str, Any]) -> _Described:
+    """The checked numbers and words of agent.json."""
+    of_phi, world = config["features"], config["world"]
+    found = _Described(
+        config["updates"],
+        config["time_limit"],
+        world["name"],
+        config["actions"]["n"],
+        config["actions"]["start"],
+        of_phi["kind"],
+        of_phi["include_action"],
+        of_phi.get("ends", False),
+        of_phi["function_width"],
+    )
+    check_fields(found)
+    names, recipe = of_phi["names"], world["recipe"]
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError(f"the names of features are {shown(names)}; expected texts")
+    if recipe is not None and not (isinstance(recipe["id"], str) and isinstance(recipe["kwargs"], dict)):
+        raise ValueError(f"the recipe of the world is {shown(recipe)}; expected an id and its arguments")
+    return found
+
+
 def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Callable[[Any], Any] | None) -> Saved:
-    s, of_phi = Settings().with_(**config["settings"]), config["features"]
+    s, of_phi, known = Settings().with_(**config["settings"]), config["features"], _described(config)
     table, names, tolerance = tensors.get("feature_table"), of_phi["names"], of_phi["tolerance"]
     phi = FeatureMap(
-        kind=of_phi["kind"],
+        kind=known.kind,
         observation_space=space_from_json(config["observation_space"]),
-        actions=config["actions"]["n"],
-        include_action=of_phi["include_action"],
+        actions=known.actions,
+        include_action=known.include_action,
         function=function,
-        function_width=of_phi["function_width"],
+        function_width=known.function_width,
         names=tuple(names) if names else None,
         table=None if table is None else table.numpy(),
         tolerance=Tolerance(**tolerance) if tolerance else None,
-        action_start=config["actions"]["start"],
-        ends=of_phi.get("ends", False),
+        action_start=known.action_start,
+        ends=known.ends,
     )
-    model = method_of(phi, s).fresh(phi, s)
-    for name, module in model.modules.items():
-        prefix = f"{name}."
-        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    model = _filled(phi, s, tensors)
     kept = None
     if "transitions.counts" in tensors:
         kept = KeptTransitions(from_columns(tensors, "transitions."), tensors["transitions.counts"])
@@ -210,10 +248,25 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         kept,
         _points(model, tensors),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
-        config["updates"],
-        _episodes(tensors, config["time_limit"]),
+        known.updates,
+        _episodes(tensors, known.time_limit),
     )
-    return Saved(knowledge, RunSettings().with_(**config["run"]), config["world"]["name"], config["world"]["recipe"])
+    return Saved(knowledge, RunSettings().with_(**config["run"]), known.world, config["world"]["recipe"])
+
+
+def _filled(phi: FeatureMap, s: Settings, tensors: dict[str, Tensor]) -> Model:
+    """A model with the saved weights. If it needs more numbers than were saved, it is refused before it is made."""
+    method = method_of(phi, s)
+    with torch.device("meta"):  # shapes without memory
+        empty = method.fresh(phi, s)
+    needed = sum(value.numel() for module in empty.modules.values() for value in module.state_dict().values())
+    if needed > sum(tensor.numel() for tensor in tensors.values()):
+        raise ValueError(f"its settings and spaces need {needed:,} numbers, which are more than the file holds")
+    model = method.fresh(phi, s)
+    for name, module in model.modules.items():
+        prefix = f"{name}."
+        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    return model
 
 
 def _episodes(tensors: dict[str, Tensor], limit: int) -> Episodes | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from anyreward.selfcheck import arguments, datasets, environments, expressions
+from anyreward.selfcheck import arguments, datasets, environments, expressions, indices
 from anyreward.selfcheck.disk import full_disk
 from anyreward.selfcheck.flips import flipped
 from anyreward.selfcheck.kills import at_random, at_writes, by_signals, two_at_once
 from anyreward.selfcheck.soak import soak
 from anyreward.selfcheck.table import Result
 
-Name = Literal["kill", "write", "signal", "twice", "disk", "flip", "expression", "argument", "dataset", "environment"]
+Name = Literal[
+    "kill", "write", "signal", "twice", "disk", "flip", "expression", "argument", "index", "dataset", "environment"
+]
 Check = Callable[[int, int], Result | list[Result]]
 """A check of so many trials, with a seed."""
 
@@ -39,6 +41,7 @@ CHECKS: dict[Name, tuple[Check, int]] = {
     "flip": (flipped, 1_000),
     "expression": (attacked("expressions", expressions.attack), 1_000_000),
     "argument": (attacked("configurations and z files", arguments.attack), 60_000),
+    "index": (attacked("wrong values in agent.json", indices.attack), 10_000),
     "dataset": (attacked("datasets", datasets.attack), 40_000),
     "environment": (attacked("environments", environments.attack), 1_000),
 }

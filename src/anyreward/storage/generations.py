@@ -130,14 +130,15 @@ def _verified(folder: Path, path: Path, format: int, kinds: Collection[str]) -> 
     if index.get("format") != format:
         raise UserError(f"{path} has agent format {index.get('format')!r}; this anyreward reads format {format}.")
     files = index.get("files")
-    if not isinstance(files, dict) or not all(DATA.fullmatch(str(name)) for name in files):
+    listed = isinstance(files, dict) and all(DATA.fullmatch(str(name)) for name in files)
+    if not isinstance(files, dict) or not listed or type(index.get("generation")) is not int:
         raise Damaged(f"{path} is damaged: it does not list the files of an agent.")
     for name, expected in files.items():
         if kinds and name.split("-")[0] not in kinds:
             continue
         if not (folder / name).is_file() or file_sha256(folder / name) != expected:
             raise Damaged(f"{folder / name} is missing or damaged: it does not have the SHA-256 in {path.name}.")
-    return Generation(int(index["generation"]), index, files)
+    return Generation(index["generation"], index, files)
 
 
 def index_hash(index: dict[str, Any]) -> str:

@@ -77,6 +77,8 @@ class Run:
         self.collector: Collector | None = None
         self.watch: Watch = dict
         self.log: MetricsLog | None = None
+        self.lines: list[dict[str, float]] = []
+        """metrics that are not written yet"""
         self.note = ""
         self.saved = agent.updates
         """updates of the last save"""
@@ -142,24 +144,29 @@ class Run:
         for done, report in learn(learning, self.collector):
             learning.seconds += time.perf_counter() - clock  # of training: evaluation is not counted
             losses = finite(report, done)
-            if self.out is not None and run.device == "cpu" and time.perf_counter() - saved > run.save_every:
-                self._save()  # also after the first cycle, so that there is something to continue
-                saved = time.perf_counter()
-            self._open_log()
             if done // run.evaluate_every > evaluated or done == s.updates:
                 evaluated = done // run.evaluate_every
                 self._evaluate(losses, report)
+            if self.out is not None and run.device == "cpu" and time.perf_counter() - saved > run.save_every:
+                self._save()  # also after the first cycle, so that there is something to continue
+                saved = time.perf_counter()
+            self._write_metrics()
             self.bar.show(done, self.note)
             stop()
             if self.minutes is not None and time.perf_counter() - begun > 60 * self.minutes:
                 break
             clock = time.perf_counter()
 
-    def _open_log(self) -> None:
-        """Open the metrics log; called after the first cycle, in case that fails."""
-        if self.out is not None and self.log is None:
+    def _write_metrics(self) -> None:
+        """Write new lines of metrics. The log is opened after the first save: until then, that of an old run stays."""
+        if self.out is None:
+            return
+        if self.log is None:
             after = self.agent.updates if self.resumed else None
             self.log = self.stack.enter_context(MetricsLog(self.out, self.tensorboard, after))
+        for line in self.lines:
+            self.log.write(line)
+        self.lines.clear()
 
     def _evaluate(self, losses: dict[str, float], report: Report) -> None:
         """Evaluate the agent, and write one line of metrics."""
@@ -177,8 +184,9 @@ class Run:
         }
         kind = next((kind for kind in ("quality", "success", "bellman_loss", "states") if kind in metrics), None)
         self.note = f"{kind.replace('_', ' ')} {metrics[kind]:.3f}" if kind else ""
-        if self.log:
-            self.log.write(metrics)
+        self.lines.append(metrics)
+        if self.log is not None:
+            self._write_metrics()  # before a save: a line without a save is written again, a save without a line is not
 
     def _knowledge_now(self) -> Knowledge:
         """The agent's knowledge at this point of training."""

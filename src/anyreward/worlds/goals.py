@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +19,10 @@ class Tolerance:
     shape: Literal["box", "ball"]
     """box: no number differs by more than ``size``; ball: the Euclidean distance is below ``size``"""
     size: float
+
+    def __post_init__(self) -> None:
+        if self.shape not in ("box", "ball") or type(self.size) not in (int, float) or not 0 <= self.size < math.inf:
+            raise ValueError(f"a tolerance is a box or a ball of finite size, not {self.shape!r} of {self.size!r}")
 
     def __call__(self, achieved: Array, goals: Array) -> Array:
         """(n,) whether achieved features (n, k) count as the goals (n, k)."""

@@ -8,6 +8,7 @@ is a part of a Tuple or Dict is left out: it has no packed columns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -318,7 +319,11 @@ def same_kind(a: Space, b: Space) -> bool:
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
-    """The inverse of `space_to_json`."""
+    """The inverse of `space_to_json`; spaces of more than `MOST_EXACT` numbers are refused before they are made."""
+    shape = data.get("shape", data.get("nvec", []))
+    sides = [shape] if isinstance(shape, int) else shape if "shape" in data else [len(shape)]
+    if any(type(side) is not int or side < 0 for side in sides) or math.prod(sides) > MOST_EXACT:
+        raise UserError(f"A space of shape {shape} in a saved agent is not valid; at most {MOST_EXACT:,} numbers are.")
     match data["type"]:
         case "Discrete":
             return spaces.Discrete(data["n"], start=data["start"])
