@@ -167,8 +167,23 @@ def test_arguments_of_ask(agent: ar.Agent) -> None:
 )
 def test_z_files_are_checked(agent: ar.Agent, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = agent.ask(ar.goal(9, 9)).save(tmp_path / "z.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(unsigned(path) | change))
     refused(lambda: agent.load_policy(path), message)
+
+
+def unsigned(path: Path) -> dict[str, Any]:
+    """The content of a z file, as an earlier version wrote it: without a checksum, so that changes are read."""
+    data: dict[str, Any] = json.loads(path.read_text())
+    del data["sha256"]
+    return data
+
+
+def test_a_changed_digit_of_a_z_file_is_noticed(agent: ar.Agent, tmp_path: Path) -> None:
+    path = agent.ask(ar.goal(9, 9)).save(tmp_path / "z.json")
+    data = json.loads(path.read_text())
+    data["z_R"][0] += 1e-3
+    path.write_text(json.dumps(data))
+    refused(lambda: agent.load_policy(path), "is damaged")
 
 
 @pytest.mark.parametrize("content", ["[" * 99_999, '{"z_R": ' + "9" * 5_000 + "}", "", "\0", "5", "null", '{"z_R": 1}'])
@@ -189,7 +204,7 @@ def test_tensors_beside_a_policy_are_checked(agent: ar.Agent, tmp_path: Path) ->
     from anyreward.storage.files import sha256
 
     path = agent.ask(ar.goal(9, 9)).save(tmp_path / "z.json")
-    data = json.loads(path.read_text())
+    data = unsigned(path)
     for content in (b"nonsense", save({"weight": torch.ones(3)}), save({"plan": torch.full((1, 2, 3), torch.nan)})):
         path.with_suffix(".safetensors").write_bytes(content)
         path.write_text(json.dumps(data | {"tensors_sha256": sha256(content), "scale": 1.0}))
@@ -198,7 +213,7 @@ def test_tensors_beside_a_policy_are_checked(agent: ar.Agent, tmp_path: Path) ->
 
 
 def test_random_z_files_are_read_as_they_are_or_refused(agent: ar.Agent, tmp_path: Path) -> None:
-    good = json.loads(agent.ask(ar.goal(9, 9)).save(tmp_path / "good.json").read_text())
+    good = unsigned(agent.ask(ar.goal(9, 9)).save(tmp_path / "good.json"))
     rng, found = random.Random(0), {"accepted": 0, "refused": 0}
     for _ in range(300):
         try:

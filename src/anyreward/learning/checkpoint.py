@@ -16,6 +16,7 @@ from torch import Tensor
 from anyreward.errors import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.loop import Learning
+from anyreward.learning.replay import Replay
 from anyreward.learning.shards import Shard, fill
 
 
@@ -32,12 +33,16 @@ class Progress:
     """transitions that were added to the replay buffer"""
     size: int
     """transitions in the replay buffer"""
+    capacity: int
+    """of the replay buffer"""
 
 
 def checkpoint(learning: Learning, collector: Collector | None) -> tuple[bytes, dict[str, Any]]:
     """The state of a run: a file of tensors, and JSON."""
     replay = learning.replay
-    counters = Progress(learning.done, learning.seconds, learning.earlier, learning.wanted, replay.added, len(replay))
+    counters = Progress(
+        learning.done, learning.seconds, learning.earlier, learning.wanted, replay.added, len(replay), replay.capacity
+    )
     tensors, about = learning.method.state()
     state: dict[str, Any] = {"progress": asdict(counters), "method": about}
     if collector is not None:
@@ -55,6 +60,10 @@ class Checkpoint:
     state: Mapping[str, Any]
     shards: list[Shard]
 
+    def same_positions(self, replay: Replay) -> bool:
+        """Whether transitions have the positions in the replay buffer that they had."""
+        return bool(self.state["progress"]["capacity"] == replay.capacity)
+
 
 def read_checkpoint(folder: Path, file: str, state: Mapping[str, Any], shards: list[Shard]) -> Checkpoint:
     """Read the files of a checkpoint, which are verified already."""
@@ -69,7 +78,9 @@ def earlier_progress(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             about = json.loads(file.metadata()["about"])
-        counters = Progress(about["done"], about["seconds"], about.get("earlier", 0), 0, about["added"], 0)
+        counters = Progress(
+            about["done"], about["seconds"], about.get("earlier", 0), 0, about["added"], 0, about["capacity"]
+        )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     return {"progress": asdict(counters), "method": {}, "collector": None}
@@ -80,8 +91,9 @@ def restore_data(saved: Checkpoint, learning: Learning) -> None:
     at = Progress(**saved.state["progress"])
     learning.done, learning.seconds, learning.earlier = at.done, at.seconds, at.earlier
     if saved.shards or at.added == 0:
-        fill(learning.replay, saved.folder, saved.shards, at.added, at.size)
-        learning.wanted = at.wanted
+        moved = not saved.same_positions(learning.replay)
+        fill(learning.replay, saved.folder, saved.shards, at.added, at.size, moved)
+        learning.wanted = at.wanted + learning.replay.added - at.added
     else:
         learning.earlier += at.added  # they are collected again
 

@@ -72,7 +72,7 @@ class Explorer:
         if total < FIRST:
             return
         rows = rows.map(lambda column: column.cpu())
-        if self._model is None or total >= GROWTH * self._estimated:
+        if self._model is None or total >= GROWTH * self._estimated or total < self._counted:
             self._estimate(rows)
             self._estimated = self._counted = total
         else:

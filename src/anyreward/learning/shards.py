@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 
+from anyreward.errors import UserError
 from anyreward.learning.replay import Replay, Transitions, from_columns
 
 LARGEST_SHARD = 2**27
@@ -62,9 +63,13 @@ def needed(shards: list[Shard], replay: Replay) -> list[Shard]:
     return [shard for shard in shards if shard.end > replay.added - len(replay)]
 
 
-def fill(replay: Replay, folder: Path, shards: list[Shard], added: int, size: int) -> None:
-    """Fill an empty replay buffer with the last ``size`` of ``added`` transitions, at the positions they had."""
-    replay.added = max(added - min(size, replay.capacity), 0)
+def fill(replay: Replay, folder: Path, shards: list[Shard], added: int, size: int, moved: bool) -> None:
+    """Fill an empty replay buffer with the last ``size`` of ``added`` transitions, at the positions they had.
+
+    If they are ``moved``, because the buffer has another capacity, they are counted anew, from zero.
+    """
+    next_row = added - min(size, replay.capacity)
+    replay.added = 0 if moved else next_row
     for shard in shards:
         tensors = load_file(folder / shard.file)
         frames = tensors.pop("frames", None)
@@ -72,8 +77,8 @@ def fill(replay: Replay, folder: Path, shards: list[Shard], added: int, size: in
         if frames is not None:
             images = (frames[tensors[name].long()].flatten(1) for name in IMAGES)
             rows = rows._replace(**dict(zip(IMAGES, images, strict=True)))
-        before = replay.added - shard.first
-        if 0 <= before < len(rows.actions):
+        if shard.first <= next_row < shard.end:
+            before, next_row = next_row - shard.first, shard.end
             replay.add(rows.map(lambda column, before=before: column[before:]))  # type: ignore[misc]  # bound now
-    if replay.added != added:
-        raise ValueError(f"the saved transitions end at {replay.added:,}, not at {added:,}")
+    if next_row != added:
+        raise UserError(f"The transitions saved in {folder} end at {next_row:,}, not at {added:,}: it is damaged.")

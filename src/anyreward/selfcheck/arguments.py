@@ -126,6 +126,7 @@ def attack(count: int, seed: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("error")
         good = json.loads(agent.ask(goal(9, 9)).save(Path(folder) / "good.json").read_text())
+        del good["sha256"]  # which would notice everything
         path = Path(folder) / "z.json"
         for _ in range(count):
             began = time.process_time()

@@ -98,6 +98,8 @@ class Run:
             self.learning.held_out = self.agent.held_out
             if self.resumed:
                 restore_data(self.resumed.state, self.learning)
+                if not self.resumed.state.same_positions(self.replay):
+                    self.files = {}  # transitions are counted anew, and saved again
             self._open_data()
             exact = not self.resumed or restore_state(self.resumed.state, self.learning, self.collector)
             self.bar = stack.enter_context(TrainingProgress(self.s.updates, self.progress, self.learning.done))
