@@ -212,8 +212,9 @@ def test_learning_rate_falls_at_the_end() -> None:
 
 def test_exploration_with_the_policies_being_learned() -> None:
     mixed = {"z_mixture": ZMixture(goals=0.3, sums=0.3, rewards=0.3)}
-    for how in ({"landmarks": 0, "z_mixture": ZMixture()}, {"landmarks": 0, **mixed}, {"landmarks": 128}):
-        agent = ar.train("four-rooms", exploration=0.2, **SMALL, **how)
+    tables = {"landmarks": 128, "environments": 20}
+    for how in ({"landmarks": 0, "z_mixture": ZMixture()}, {"landmarks": 0, **mixed}, tables):
+        agent = ar.train("four-rooms", exploration=0.2, **(SMALL | how))
         assert len(agent.sample.rows) > 20
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -201,3 +202,36 @@ def test_agents_of_earlier_versions_load(kind: str, tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text(json.dumps(known))
     with pytest.raises(ar.UserError, match="has agent format 99; this anyreward reads format 3"):
         ar.load(tmp_path)
+
+
+class Breaking(gym.Env[Any, Any]):
+    """A walk on a line that breaks after some steps."""
+
+    observation_space, action_space = gym.spaces.Box(-10, 10, (1,)), gym.spaces.Discrete(2)
+
+    def __init__(self, how: str) -> None:
+        self.how, self.left = how, 3_000
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.x = np.zeros(1, dtype=np.float32)
+        return self.x.copy(), {}
+
+    def step(self, action: int) -> Any:
+        self.left -= 1
+        self.x = np.clip(self.x + (2 * action - 1), -10, 10).astype(np.float32)
+        if self.left < 0 and self.how == "raises":
+            raise RuntimeError("the simulator is gone")
+        if self.left < 0 and self.how == "hangs":
+            time.sleep(30)
+        return (self.x * np.nan if self.left < 0 else self.x.copy()), 0.0, False, bool(abs(self.x) == 10), {}
+
+
+@pytest.mark.parametrize("how", ["raises", "hangs", "returns NaN"])
+def test_an_environment_that_breaks_late_loses_nothing(how: str, tmp_path: Path) -> None:
+    changes = {**NETWORKS, "steps_per_cycle": 200, "updates": 2_000, "landmarks": 0, "step_timeout": 1.0}
+    with pytest.raises(ar.UserError, match=r"^Breaking, step [\d,]+: ") as error:
+        ar.train(Breaking(how), out=tmp_path, progress=False, **changes)
+    assert "\n" not in str(error.value)
+    assert ar.load(tmp_path).updates >= 40
+    assert not (tmp_path / "lock").exists()

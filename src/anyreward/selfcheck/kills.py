@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,15 +19,17 @@ PATIENCE = 5.0
 """Seconds that a run has to save and end after a signal."""
 
 
-def references(folder: Path) -> dict[str, tuple[str, float, int]]:
+@cache
+def references() -> dict[str, tuple[str, float, int]]:
     """For each run that is never stopped: the fingerprint, its time, and its operations on files."""
     found = {}
-    for name, run in RUNS.items():
-        begun = time.perf_counter()
-        process = start(folder / name, run, count=folder / f"{name}.txt")
-        process.join()
-        seconds = time.perf_counter() - begun
-        found[name] = (finish(folder / name, run), seconds, int((folder / f"{name}.txt").read_text()))
+    with TemporaryDirectory(prefix="anyreward-selfcheck-") as temporary:
+        for name, run in RUNS.items():
+            folder, count = Path(temporary) / name, Path(temporary) / f"{name}.txt"
+            begun = time.perf_counter()
+            start(folder, run, count=count).join()
+            seconds = time.perf_counter() - begun
+            found[name] = (finish(folder, run), seconds, int(count.read_text()))
     return found
 
 
@@ -99,8 +102,7 @@ class _prepared:
 
     def __enter__(self) -> tuple[Path, dict[str, tuple[str, float, int]]]:
         self._folder = TemporaryDirectory(prefix="anyreward-selfcheck-")
-        folder = Path(self._folder.name)
-        return folder, references(folder)
+        return Path(self._folder.name), references()
 
     def __exit__(self, *error: object) -> None:
         self._folder.cleanup()
