@@ -25,7 +25,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile  # one thread each: they share two cores
 
 torture: $(READY)
 	$(BIN)/anyreward selfcheck --scale 1

@@ -57,6 +57,9 @@ class RewardedTransitions(NamedTuple):
     terminated: Any = None
 
 
+NO_LIMITS = (-math.inf, math.inf)
+
+
 class TunedBatch(NamedTuple):
     """A minibatch of transitions with rewards and F . z."""
 
@@ -102,10 +105,12 @@ class Experience:
         # each new transition may bring a stack of new frames
         self._replay = Replay(most, frames=Frames(image, (most + 1) * image[0], None) if image else None)
         self._beside: tuple[Tensor, ...] = ()
+        self._terminates = False
 
     def add(self, rows: Transitions, r: Tensor) -> None:
         """Append rows with their rewards (n,)."""
         self._replay.add(rows)
+        self._terminates = self._terminates or bool(rows.terminated.any())
         ends = (torch.split(o, ROWS_AT_ONCE) for o in (rows.observations, rows.next_observations))
         columns = (r, *(torch.cat([self._q(piece).float() for piece in pieces]) for pieces in ends))
         self._beside = tuple(map(torch.cat, zip(self._beside, columns, strict=True))) if self._beside else columns
@@ -125,21 +130,34 @@ class Experience:
         spread = float(base.std()) if base.numel() > 1 else 0.0
         return max(spread, float(self.rewards.square().mean().sqrt()) / (1 - gamma) / 10) or 1.0
 
+    def limits(self, gamma: float) -> tuple[float, float]:
+        """The smallest and the largest possible Q, for the rewards seen so far; 0 is possible if episodes terminate."""
+        low, high = (float(x) / (1 - gamma) for x in torch.aminmax(self.rewards))
+        return (min(low, 0.0), max(high, 0.0)) if self._terminates else (low, high)
+
     @property
     def rewards(self) -> Tensor:
         """(n,) in the units of z."""
         return self._beside[0]
 
 
-def q_learning_loss(q: nn.Module, target: nn.Module, batch: TunedBatch, gamma: float) -> Tensor:
+def q_learning_loss(
+    q: nn.Module,
+    target: nn.Module,
+    batch: TunedBatch,
+    gamma: float,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> Tensor:
     """Half the mean squared error of Q = F . z + q_theta against r + gamma Q_target(s', argmax_a Q(s', a)).
 
-    The online network chooses the next action and the target network evaluates it (double Q-learning).
+    The online network chooses the next action and the target network evaluates it (double Q-learning). Targets are
+    clipped to the possible values, ``limits``, since a maximum over estimates would otherwise raise itself.
     """
     with torch.no_grad():
         best = (batch.next_base + q(batch.next_observations)).argmax(1, keepdim=True)
         ahead = (batch.next_base + target(batch.next_observations)).gather(1, best).squeeze(1)
         targets = batch.rewards + gamma * torch.where(batch.terminated, 0.0, ahead)  # (n,)
+        targets = targets.clamp(*limits)
     now = (batch.base + q(batch.observations)).gather(1, batch.actions[:, None]).squeeze(1)
     loss: Tensor = 0.5 * (now - targets).square().mean()
     return loss
@@ -176,7 +194,8 @@ class Tuner:
 
     def update(self, index: Tensor, learning_rate: float) -> float:
         """One gradient step on the transitions at ``index`` (n,); returns the Bellman error, in units of the reward."""
-        loss = q_learning_loss(self.q, self._target, self.experience.at(index), self._gamma)
+        limits = self.experience.limits(self._gamma)
+        loss = q_learning_loss(self.q, self._target, self.experience.at(index), self._gamma, limits)
         self._optimiser.zero_grad(set_to_none=True)
         (loss / self.q.unit.square()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         self._optimiser.param_groups[0]["lr"] = learning_rate
