@@ -345,3 +345,13 @@ def test_names_of_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, so
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     message = refused(source)
     assert "here is no" in message or "File name too long" in message
+
+
+@pytest.mark.parametrize("name", ["terminated", "terminals", "dones", "done"])
+def test_ends_under_another_name_are_not_lost(name: str, tmp_path: Path) -> None:
+    columns = {"observations": np.arange(5), "actions": np.zeros(5, dtype=int), "next_observations": np.arange(5)}
+    np.savez(tmp_path / "data.npz", **columns, **{name: np.ones(5, dtype=bool)})
+    with pytest.raises(UserError, match=f"holds {name}, but no terminations.* rename"):
+        open_dataset(tmp_path / "data.npz")
+    np.savez(tmp_path / "data.npz", **columns, terminations=np.zeros(5, dtype=bool), **{name: np.ones(5, dtype=bool)})
+    assert not open_dataset(tmp_path / "data.npz").terminated.any()

@@ -65,7 +65,7 @@ def test_a_dataset_in_pieces(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     states = rng.standard_normal((3_000, 4)).astype(np.float32)
     columns = {"observations": states[:-1], "actions": rng.integers(3, size=2_999), "next_observations": states[1:]}
-    np.savez(tmp_path / "data.npz", **columns, terminated=np.zeros(2_999, dtype=bool))
+    np.savez(tmp_path / "data.npz", **columns, terminations=np.zeros(2_999, dtype=bool))
     changes = {name: NETWORKS[name] for name in ("dim", "hidden", "batch_size", "updates")}
     whole = ar.train(tmp_path / "data.npz", out=tmp_path / "whole", progress=False, **changes)
     ar.train(tmp_path / "data.npz", out=tmp_path / "parts", progress=False, minutes=1e-9, **changes)

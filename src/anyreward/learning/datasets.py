@@ -34,6 +34,8 @@ from anyreward.worlds.world import discrete_actions
 
 NEEDED = ("observations", "actions", "next_observations")
 OPTIONAL = ("terminations", "n_states", "n_actions", "feature_table", "feature_names")
+LIKE_TERMINATIONS = ("terminated", "terminals", "dones", "done")
+"""Names that other libraries use: without an error, the ends of episodes would be lost in silence."""
 """Keys of an .npz file (docs/datasets.md); others are ignored."""
 METADATA = {"dataset_id": str, "minari_version": str, "data_format": str, "total_episodes": int, "total_steps": int}
 """Keys that the metadata.json of a Minari dataset must have, and SPACES, unless it names an environment."""
@@ -257,7 +259,13 @@ def _read_npz(path: Path) -> Dataset:
         exists = False
     if not exists:
         raise UserError(f"There is no dataset at {path}.")
-    data = read_arrays(path, NEEDED + OPTIONAL)
+    data = read_arrays(path, NEEDED + OPTIONAL + LIKE_TERMINATIONS)
+    alike = [name for name in LIKE_TERMINATIONS if name in data]
+    if alike and "terminations" not in data:
+        raise UserError(
+            f"{path} holds {alike[0]}, but no terminations. If these are terminal states, rename the array to "
+            "terminations; truncated episodes must not be marked. If not, add terminations of zeros."
+        )
     missing = [key for key in NEEDED if key not in data]
     if missing:
         raise UserError(
