@@ -81,7 +81,7 @@ class Selfcheck:
     """
 
     scale: float = 0.01
-    """Number of trials, relative to the full check, which takes about an hour."""
+    """Number of trials, relative to the full check, which takes about ten minutes on two cores."""
     seed: int = 0
     """Seed of all random numbers."""
     only: tuple[Name, ...] = ()
