@@ -235,3 +235,10 @@ def test_an_environment_that_breaks_late_loses_nothing(how: str, tmp_path: Path)
     assert "\n" not in str(error.value)
     assert ar.load(tmp_path).updates >= 40
     assert not (tmp_path / "lock").exists()
+
+
+def test_a_full_disk_is_noticed_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anyreward.storage.generations.MARGIN", 2**60)
+    with pytest.raises(ar.UserError, match="MB are free on its disk"):
+        ar.train("four-rooms", out=tmp_path / "run", progress=False, **{**NETWORKS, "landmarks": 0})
+    assert not (tmp_path / "run").exists()

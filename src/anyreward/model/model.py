@@ -59,6 +59,12 @@ class Model:
         """Whether a goal is a single point among continuous features, which no sampled row ever equals."""
         return not self.feature_encoder.categorical and self.phi.tolerance is None
 
+    @property
+    def size(self) -> int:
+        """The bytes of its weights."""
+        tensors = (value for module in self.modules.values() for value in module.state_dict().values())
+        return sum(value.numel() * value.element_size() for value in tensors)
+
     def to(self, device: torch.device | str) -> None:
         """Move networks and encoders to a device, in place."""
         for module in self.modules.values():

@@ -28,6 +28,7 @@ from anyreward.learning.progress import TrainingProgress
 from anyreward.learning.shards import Shard, needed, new_shards
 from anyreward.rewards.kept import kept_points, kept_transitions
 from anyreward.rewards.knowledge import Episodes, Knowledge, feature_sample
+from anyreward.storage.generations import check_space
 from anyreward.storage.metrics import MetricsLog
 from anyreward.training.prepare import available_run, cost, empty_replay, exactness, left_out, most_held_out, split_off
 from anyreward.training.signals import delayed_stop
@@ -35,6 +36,8 @@ from anyreward.training.watch import Watch, watch
 from anyreward.worlds.stepping import opened
 from anyreward.worlds.world import World
 
+SAVED_COPIES = 8
+"""Copies of the model in a folder: weights, targets and two averages of Adam, in two saves."""
 WATCHED_ROWS = 2_000
 """Size of the sample of rho in evaluations during training, if features are numbers."""
 
@@ -96,6 +99,8 @@ class Run:
             stack.callback(self.replay.close)
             self.learning = begin(self.model, self.replay, self.s, self.run)
             self.learning.held_out = self.agent.held_out
+            if self.out is not None:
+                check_space(self.out, SAVED_COPIES * self.model.size)
             if self.resumed:
                 restore_data(self.resumed.state, self.learning)
                 if not self.resumed.state.same_positions(self.replay):
