@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor, nn
 
@@ -34,8 +35,11 @@ TRIANGULATED = (2, 3)
 """Numbers of dimensions in which known rows may be triangulated."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
-TOLERANCE, MOST_SWEEPS = 5e-7, 2_000
-"""Sweeps of value iteration stop when no value changes by more than this share of the range of values."""
+TOLERANCE, PRECISE, MOST_SWEEPS = 5e-7, 1e-9, 2_000
+"""Sweeps of value iteration stop when no value changes by more than this share of the range of values: in float32, and
+in float64."""
+EVALUATIONS = 50
+"""Sweeps that follow the same actions between two choices of actions."""
 EQUAL = 0.05
 """Values of landmarks that differ by less than this share of the range of values count as equal in explanations."""
 DENSE = 4_000
@@ -284,17 +288,55 @@ class TransitionTable(GrowingModule):
         self.register_buffer("share", torch.zeros(0, actions, 1))
         self.register_buffer("seen", torch.zeros(0, actions, dtype=torch.bool))
         self.states = KnownRows(encoder)
+        self._sparse: tuple[Tensor, csr_matrix] | None = None
 
     def optimal(self, rewards: Tensor, V: Tensor) -> Tensor:
-        """(n, M) the optimal values for rewards (n, M, 1 or A), by value iteration from V (n, M)."""
-        for _ in range(MOST_SWEEPS):
+        """(n, M) the optimal values for rewards (n, M, 1 or A), from V (n, M): often they are optimal already.
+
+        Two sweeps of value iteration over all rewards at once, then modified policy iteration for those that need more.
+        """
+        rounding, todo = 3e-7, torch.ones(len(V), dtype=torch.bool)
+        for _ in range(2):
             new = self.seen_only(rewards + self.ahead(V)).amax(2)
-            size = TOLERANCE * (new.amax(1) - new.amin(1)) + 3e-7 * new.abs().amax(1)  # the latter is rounding
-            done = bool(((new - V).abs().amax(1) <= size).all())
+            size = TOLERANCE * (new.amax(1) - new.amin(1)) + rounding * new.abs().amax(1)
+            todo, V = (new - V).abs().amax(1) > size, new
+            if not todo.any():
+                break
+        for i in torch.nonzero(todo).flatten().tolist():
+            V[i] = torch.from_numpy(self._iterated(rewards[i].double().numpy(), V[i].double().numpy()))
+        return V
+
+    def _iterated(self, rewards: Array, V: Array) -> Array:
+        """(M,) the optimal values for rewards (M, 1 or A), by modified policy iteration in float64 from V (M,).
+
+        A sweep of value iteration chooses the actions, then several sweeps follow them: these cost A times less.
+        """
+        M, A = len(V), self.actions
+        P, seen, every = self._matrix(), self.seen.numpy(), np.arange(M)
+        known, rewards = seen.any(1), np.broadcast_to(rewards, (M, A))
+        for _ in range(MOST_SWEEPS):
+            Q = np.where(seen, rewards + (P @ V).reshape(M, A), -np.inf)
+            action = Q.argmax(1)
+            new = np.where(known, Q[every, action], V)
+            done = np.abs(new - V).max() <= PRECISE * np.ptp(new) + 1e-15 * np.abs(new).max()
             V = new
             if done:
                 break
+            own, paid = P[every * A + action], rewards[every, action]
+            for _ in range(EVALUATIONS):
+                V = np.where(known, paid + own @ V, V)
         return V
+
+    def _matrix(self) -> csr_matrix:
+        """(M A, M) the shares as a sparse matrix, made once for each table."""
+        if self._sparse is None or self._sparse[0] is not self.share:
+            M, A, n = self.share.shape
+            values, columns = self.share.double().numpy().ravel(), self.following.numpy().ravel()
+            matrix = csr_matrix((values, columns, np.arange(0, M * A * n + 1, n)), shape=(M * A, M))
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+            self._sparse = (self.share, matrix)
+        return self._sparse[1]
 
     def ahead(self, V: Tensor) -> Tensor:
         """(n, M, A) gamma E[V(s') | s, a] of V (n, M)."""
@@ -395,10 +437,6 @@ class LandmarkForward(GrowingModule):
     def best(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """(n, M) the optimal value of each state for rewards Z (n, d), and (n, K, M) of heading for each landmark.
 
-        1. Follow the policy of the best landmark forever, max_k V_k . z, or stay.
-        2. Value iteration from there, V <- max_a (r + gamma E[V(s')]), until V does not change. If the best landmark's
-           policy is optimal, this takes one sweep.
-
         To head for a landmark is to follow its policy until it is reached, then to act optimally; or to stay there, if
         all states are landmarks.
         """
@@ -425,7 +463,14 @@ class LandmarkForward(GrowingModule):
         return torch.cat([self._tables(z) for z in torch.split(Z.to(self.B), at_once)])
 
     def _tables(self, Z: Tensor) -> Tensor:
-        return self.P.seen_only(torch.einsum("mad,nd->nma", self.B, Z) + self.P.ahead(self.best(Z)[0]))
+        """See `tables`: value iteration from the best landmark's policy, max_k V_k . z, if all states are landmarks.
+
+        Then this policy is often optimal. The values of few landmarks cost more than they save, so it starts from zero.
+        """
+        rewards = torch.einsum("mad,nd->nma", self.B, Z)
+        all_states = len(self.landmarks) == len(self.P.states)
+        start = self.values(Z).amax(1) if all_states else torch.zeros(len(Z), len(self.P.states)).to(Z)
+        return self.P.seen_only(rewards + self.P.ahead(self.P.optimal(rewards, start)))
 
     def table(self, z: Tensor) -> Tensor:
         """(M, A) Q at the known states for one reward z (d,), cached."""
