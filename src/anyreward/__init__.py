@@ -27,6 +27,7 @@ from anyreward.rewards import (
     from_z,
     goal,
     goals,
+    painted,
     reward,
     samples,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "load",
     "open_dataset",
     "open_world",
+    "painted",
     "preset",
     "resume",
     "reward",

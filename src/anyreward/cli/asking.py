@@ -17,6 +17,7 @@ from anyreward.errors import UserError, shown
 from anyreward.figures.maze import picture_path
 from anyreward.learning.settings import Range, Seed, check_fields
 from anyreward.rewards.files import read_demonstration, read_samples
+from anyreward.rewards.painted import read_painted
 from anyreward.rewards.reward import Reward
 from anyreward.rewards.terms import check_task_path, from_z, goal
 from anyreward.rewards.terms import reward as reward_of
@@ -43,6 +44,9 @@ class Ask:
     """Distribution that the samples were drawn from: that of the training data, or another one."""
     demonstration: tuple[str, ...] = ()
     """Files of demonstrations to follow: .npz (observations, and actions if B sees actions)."""
+    painted: tuple[str, ...] = ()
+    """Rewards painted over two features: JSON with features, low, high, shape and runs, or a .json file of it
+    (docs/rewards.md)."""
     environment: tuple[str, ...] = ()
     """Gymnasium ids of environments with the agent's spaces. Their reward is sampled by the exploration policy."""
     budget: Annotated[int, Range(1, most=10_000_000)] = 10_000
@@ -116,12 +120,13 @@ class Ask:
             for text in self.samples
         ]
         terms += [_weighted(text, lambda name: read_demonstration(Path(name))) for text in self.demonstration]
+        terms += [_weighted(text, read_painted) for text in self.painted]
         terms += [_weighted(text, explore) for text in self.environment]
         terms += [_weighted(text, lambda name: from_z(Path(name))) for text in self.z]
         if not terms:
             raise UserError(
-                "No reward is given. Use --goal, --avoid, --reward, --samples, --demonstration, --environment or --z "
-                "(anyreward ask --help)."
+                "No reward is given. Use --goal, --avoid, --reward, --samples, --demonstration, --painted, --environment "
+                "or --z (anyreward ask --help)."
             )
         return sum(terms, start=Reward(()))
 

@@ -3,6 +3,7 @@
 from anyreward.rewards.coverage import Coverage, FeatureCoverage
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.models import RewardModel, fit_mlp
+from anyreward.rewards.painted import painted
 from anyreward.rewards.reward import Part, Reward, Term
 from anyreward.rewards.terms import demonstration, end, from_z, goal, goals, reward, samples
 
@@ -20,6 +21,7 @@ __all__ = [
     "from_z",
     "goal",
     "goals",
+    "painted",
     "reward",
     "samples",
 ]

@@ -138,9 +138,7 @@ class Function(Term):
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
         """E_rho[r B] over the sample of rho."""
-        sample = knowledge.sample
-        values = self.values(knowledge, sample.rows)
-        return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
+        return over_sample(self, knowledge)
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
         """The function's values."""
@@ -205,9 +203,7 @@ class AtEnd(Term):
 
     def part(self, knowledge: Knowledge, quiet: bool = False) -> Part:
         """E_rho[r B] over the sample of rho."""
-        sample = knowledge.sample
-        values = self.values(knowledge, sample.rows)
-        return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
+        return over_sample(self, knowledge)
 
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
         """The values of the term in terminal states, else zero."""
@@ -217,6 +213,13 @@ class AtEnd(Term):
 
     def __str__(self) -> str:
         return f"end({self.of})"
+
+
+def over_sample(term: Term, knowledge: Knowledge) -> Part:
+    """E_rho[r B] over the sample of rho, of a term that is a function."""
+    sample = knowledge.sample
+    values = term.values(knowledge, sample.rows)
+    return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
 
 
 def columns(features: Array, names: Sequence[str]) -> dict[str, Array]:
