@@ -90,7 +90,10 @@ class Agent:
 
     @classmethod
     def load(cls, folder: str | Path, features: Callable[[Any], Any] | None = None) -> Agent:
-        """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
+        """Read an agent's folder, or one that comes with the package, such as "shipped:four-rooms".
+
+        ``features`` is the feature function, if the agent was trained with one.
+        """
         return cls(*load_folder(user_path(folder), features))
 
     @property

@@ -28,6 +28,7 @@ from anyreward.rewards.kept import KeptPoints, KeptTransitions
 from anyreward.rewards.knowledge import Episodes, Knowledge, with_backward
 from anyreward.storage.files import as_json, file_sha256, read_json
 from anyreward.storage.generations import INDEX, Generation, indices, newest_generation, write_generation
+from anyreward.storage.shipped import opened_folder
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import MOST_EXACT, space_from_json, space_to_json
 
@@ -126,7 +127,8 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, run: RunSta
 
 def load_folder(folder: Path, features: Callable[[Any], Any] | None = None) -> Saved:
     """Read an agent's folder. ``features`` is the feature function, if the agent was trained with one."""
-    return _read(folder, _open(folder, ("weights",)), features)
+    with opened_folder(folder) as place:
+        return _read(place, _open(place, ("weights",)), features)
 
 
 def load_run(folder: Path, features: Callable[[Any], Any] | None = None) -> tuple[Saved, Checkpoint, dict[str, str]]:

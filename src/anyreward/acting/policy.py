@@ -190,7 +190,7 @@ class Policy:
         difference to the value of the second best landmark, in units of the reward. For one observation: (k,) and ().
         """
         landmarks = self.model.landmarks
-        if landmarks is None or self.corrections or self.tuned is not None:
+        if landmarks is None or not len(landmarks.landmarks) or self.corrections or self.tuned is not None:
             raise UserError("landmark() needs an agent with landmarks, and a policy without refine, improve or tuning.")
         single, packed, _ = self._packed(observations)
         which, ahead = landmarks.leading(packed, self.z)

@@ -149,6 +149,11 @@ class KnownRows(GrowingModule):
         except (QhullError, ValueError):  # too few rows, or all on one line
             return None
 
+    @property
+    def triangulation(self) -> Array | None:
+        """(t, 3) the known rows at the corners of each triangle; None if rows are not triangulated."""
+        return None if self._triangles is None else np.asarray(self._triangles[1][self._triangles[0].simplices])
+
     def _flagged(self, rows: Tensor) -> Tensor:
         """(n,) which rows (n, packed) are terminal states."""
         return (rows[:, ~self.numbers] > 0.5).any(1)
@@ -312,7 +317,7 @@ class TransitionTable(GrowingModule):
         A sweep of value iteration chooses the actions, then several sweeps follow them: these cost A times less.
         """
         M, A = len(V), self.actions
-        P, seen, every = self._matrix(), self.seen.numpy(), np.arange(M)
+        P, seen, every = self.matrix(), self.seen.numpy(), np.arange(M)
         known, rewards = seen.any(1), np.broadcast_to(rewards, (M, A))
         for _ in range(MOST_SWEEPS):
             Q = np.where(seen, rewards + (P @ V).reshape(M, A), -np.inf)
@@ -327,7 +332,7 @@ class TransitionTable(GrowingModule):
                 V = np.where(known, paid + own @ V, V)
         return V
 
-    def _matrix(self) -> csr_matrix:
+    def matrix(self) -> csr_matrix:
         """(M A, M) the shares as a sparse matrix, made once for each table."""
         if self._sparse is None or self._sparse[0] is not self.share:
             M, A, n = self.share.shape
