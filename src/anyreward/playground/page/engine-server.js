@@ -1,0 +1,71 @@
+// Answers from the server of `anyreward play`, with the library behind it.
+
+import { decode } from "./arrays.js";
+
+const PATIENCE = 60_000;
+
+/** A refusal of the server, in its words; at: the position in an expression, if it is about one. */
+export class Refused extends Error {
+  constructor(message, at = null) {
+    super(message);
+    this.at = at;
+  }
+}
+
+async function request(path, body) {
+  const options = { signal: AbortSignal.timeout(PATIENCE) };
+  if (body !== undefined) Object.assign(options, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Refused("The server does not answer. Is `anyreward play` still running?");
+  }
+  const data = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(data.error ?? `The server refused this (${response.status}).`, data.at ?? null);
+  return data;
+}
+
+/** The agents that the server offers. */
+export async function listAgents() {
+  return (await request("/api/agents")).agents;
+}
+
+function decoded({ z, value, action, notes = [] }) {
+  return { z: decode(z), value: decode(value), action: decode(action, "u1"), notes };
+}
+
+export class ServerEngine {
+  /** The engine of one agent, by its id. */
+  static async open(id) {
+    const engine = new ServerEngine();
+    engine.path = `/api/agents/${encodeURIComponent(id)}`;
+    engine.scene = await request(engine.path);
+    return engine;
+  }
+
+  async answer(task) {
+    return decoded(await request(`${this.path}/answer`, task));
+  }
+
+  async explain(task) {
+    const found = await request(`${this.path}/explain`, task);
+    if (found.optimum) Object.assign(found.optimum, { value: decode(found.optimum.value), action: decode(found.optimum.action, "u1") });
+    if (found.landmarks) found.landmarks.leads = decode(found.landmarks.leads, "i2");
+    if (found.answer) found.answer = decoded(found.answer);
+    return found;
+  }
+
+  /** The actions of the policy at places, for agents that walk in the page. */
+  async acts(task, places, answer) {
+    if (this.scene.kind === "maze") return places.map(([x, y]) => answer.action[y * this.scene.grid.width + x]);
+    return (await request(`${this.path}/act`, { ...task, at: places })).actions;
+  }
+
+  /** A socket that sends states and pictures of the real environment. */
+  live() {
+    const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${this.path}/live`);
+    socket.binaryType = "arraybuffer";
+    return socket;
+  }
+}

@@ -1,0 +1,112 @@
+// Points among known points: the shares of the known points that a point is interpolated from.
+
+const RIDGE = 1e-3;
+
+/**
+ * Known points (m * 2), as anyreward's KnownRows: rows near each other but apart in effect, such as on two sides of a
+ * wall, are told apart by examples.
+ */
+export class Known {
+  constructor({ points, scale, corners, examples = null, exampleOf = null, alike = null, triangles = null }) {
+    Object.assign(this, { corners, exampleOf, triangles });
+    this.scale = scale;
+    this.points = scaled(points, scale);
+    this.examples = examples && examples.length ? scaled(examples, scale) : null;
+    this.alike = alike && alike.length ? alike : null;
+    this.width = this.alike ? alike.length / (points.length / 2) : 0;
+  }
+
+  /** [indices, shares] of the known points around (x, y). */
+  locate(x, y) {
+    const p = [x / this.scale[0], y / this.scale[1]];
+    if (this.triangles) {
+      const found = this.inTriangle(p);
+      if (found) return found;
+      return [nearest(this.points, p, 1), [1]];
+    }
+    let index;
+    if (this.examples) {
+      const example = nearest(this.examples, p, 1)[0];
+      const own = this.exampleOf[example];
+      const candidates = Array.from(this.alike.subarray(own * this.width, (own + 1) * this.width));
+      index = candidates
+        .map((i) => [distance(this.points, i, p), i])
+        .sort((a, b) => a[0] - b[0])
+        .slice(0, this.corners)
+        .map(([, i]) => i);
+    } else {
+      index = nearest(this.points, p, this.corners);
+    }
+    return [index, simplexShares(index.map((i) => [this.points[2 * i] - p[0], this.points[2 * i + 1] - p[1]]))];
+  }
+
+  inTriangle(p) {
+    const { triangles, points } = this;
+    for (let t = 0; t < triangles.length; t += 3) {
+      const [a, b, c] = [triangles[t], triangles[t + 1], triangles[t + 2]];
+      const [ax, ay] = [points[2 * a], points[2 * a + 1]];
+      const [bx, by] = [points[2 * b] - ax, points[2 * b + 1] - ay];
+      const [cx, cy] = [points[2 * c] - ax, points[2 * c + 1] - ay];
+      const size = bx * cy - by * cx;
+      if (size === 0) continue;
+      const u = ((p[0] - ax) * cy - (p[1] - ay) * cx) / size;
+      const v = (bx * (p[1] - ay) - by * (p[0] - ax)) / size;
+      if (u >= -1e-12 && v >= -1e-12 && u + v <= 1 + 1e-12) return [[a, b, c], [1 - u - v, u, v]];
+    }
+    return null;
+  }
+}
+
+function scaled(points, scale) {
+  return Float64Array.from(points, (x, i) => x / scale[i % 2]);
+}
+
+function distance(points, i, p) {
+  return (points[2 * i] - p[0]) ** 2 + (points[2 * i + 1] - p[1]) ** 2;
+}
+
+function nearest(points, p, k) {
+  const best = [];
+  for (let i = 0; i < points.length / 2; i++) {
+    const d = distance(points, i, p);
+    if (best.length === k && d >= best[k - 1][0]) continue;
+    let at = best.length;
+    while (at > 0 && best[at - 1][0] > d) at--;
+    best.splice(at, 0, [d, i]);
+    if (best.length > k) best.pop();
+  }
+  return best.map(([, i]) => i);
+}
+
+/** Nonnegative shares with a sum of one whose mixture of corners, given relative to the point, is near the point. */
+export function simplexShares(apart) {
+  const k = apart.length;
+  const gram = apart.map((u) => apart.map((v) => u[0] * v[0] + u[1] * v[1]));
+  const size = gram.reduce((total, row, i) => total + row[i], 0) / k;
+  for (let i = 0; i < k; i++) gram[i][i] += RIDGE * size + 1e-18;
+  const share = solved(gram, new Array(k).fill(1)).map((x) => Math.max(x, 0));
+  const total = share.reduce((a, b) => a + b, 0);
+  return share.map((x) => x / total);
+}
+
+/** The solution of a small linear system, by elimination with pivots. */
+function solved(A, b) {
+  const n = b.length;
+  const rows = A.map((row, i) => [...row, b[i]]);
+  for (let i = 0; i < n; i++) {
+    let pivot = i;
+    for (let j = i + 1; j < n; j++) if (Math.abs(rows[j][i]) > Math.abs(rows[pivot][i])) pivot = j;
+    [rows[i], rows[pivot]] = [rows[pivot], rows[i]];
+    for (let j = i + 1; j < n; j++) {
+      const f = rows[j][i] / rows[i][i];
+      for (let k = i; k <= n; k++) rows[j][k] -= f * rows[i][k];
+    }
+  }
+  const x = new Array(n).fill(0);
+  for (let i = n - 1; i >= 0; i--) {
+    let total = rows[i][n];
+    for (let j = i + 1; j < n; j++) total -= rows[i][j] * x[j];
+    x[i] = total / rows[i][i];
+  }
+  return x;
+}
