@@ -15,11 +15,11 @@ from torch import Tensor
 
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
-from anyreward.errors import UserError
+from anyreward.errors import UserError, shown
 from anyreward.playground.arrays import encoded
 from anyreward.playground.live import action_names, ranges, screen
 from anyreward.playground.optimum import Optimum, optimum_of
-from anyreward.playground.task import reward_of
+from anyreward.playground.task import numbers, reward_of
 from anyreward.worlds.continuous_maze import ContinuousMazeEnv
 from anyreward.worlds.maze import Maze, MazeEnv
 from anyreward.worlds.spaces import Array, leaves
@@ -34,6 +34,8 @@ NEAREST = 3
 """Number of these whose values are averaged at a point of the grid."""
 REACH = 1.5
 """A point of the grid is drawn if one of these lies within this number of grid steps."""
+MOST_WALKERS = 32
+"""Largest number of places at which actions are asked for at once."""
 NO_ACTION = 255
 """The action at a point of the grid where there is none."""
 
@@ -58,14 +60,21 @@ class Axis:
 class Scene:
     """A loaded agent with the two features that are drawn."""
 
-    def __init__(self, agent: Agent, identity: str = "", run: str | None = None, shipped: str | None = None) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        identity: str = "",
+        run: str | None = None,
+        shipped: str | None = None,
+        drawn: tuple[int, int] | None = None,
+    ) -> None:
         self.agent, self.identity, self.run, self.shipped = agent, identity, run, shipped
         knowledge = agent.knowledge
         if knowledge.method.goals_only:
             raise UserError(f"The playground needs any reward; {agent.settings.method} supports single goals only.")
         self.env = self._open()
         self.kind = self._kind()
-        self.axes = self._axes()
+        self.axes = self._axes(drawn)
         self._lock = threading.Lock()
 
     def _open(self) -> gym.Env[Any, Any] | None:
@@ -91,15 +100,15 @@ class Scene:
         """The drawn maze, if the world is one."""
         return self.env.maze if isinstance(self.env, MazeEnv) and self.kind == "maze" else None
 
-    def _axes(self) -> tuple[Axis, Axis]:
+    def _axes(self, chosen: tuple[int, int] | None) -> tuple[Axis, Axis]:
         phi, maze = self.agent.model.phi, self.maze
         names = phi.column_names
         if maze is not None:
             return Axis("x", 0, 0, maze.width - 1, maze.width), Axis("y", 1, 0, maze.height - 1, maze.height)
         if self.kind == "square":
             return Axis(names[0], 0, 0.0, 1.0, SQUARE_POINTS), Axis(names[1], 1, 0.0, 1.0, SQUARE_POINTS)
-        if shown := screen(self.agent):
-            (x0, y0), (x1, y1) = shown["low"], shown["high"]
+        if seen := screen(self.agent):
+            (x0, y0), (x1, y1) = seen["low"], seen["high"]
             return Axis(names[0], 0, x0, x1, SCREEN_POINTS), Axis(names[1], 1, y0, y1, SCREEN_POINTS)
         drawn = phi.state_packed if phi.table is None else phi.table.shape[1]
         if drawn < 2:
@@ -107,7 +116,9 @@ class Scene:
                 f"The playground draws two features, and this agent has one ({names[0]}). Train with a feature_table "
                 "that gives each state two coordinates (docs/datasets.md)."
             )
-        first, second = (0, 1) if drawn == 2 or self.kind == "arm" else self._telling()
+        first, second = chosen or ((0, 1) if drawn == 2 or self.kind == "arm" else self._telling())
+        if first == second or not {first, second} <= set(range(drawn)):
+            raise UserError(f"The features {first} and {second} cannot be drawn; choose two of {', '.join(names)}.")
         return self.axis(first), self.axis(second)
 
     def axis(self, index: int) -> Axis:
@@ -188,8 +199,8 @@ class Scene:
     def _scatter(self) -> tuple[Array, Array, Tensor]:
         """Where features are not observations: points of the grid (m,), the rows near each (m, k), and all rows."""
         rows = self._known_rows
-        if rows is None:
-            raise UserError("This agent keeps no observations, so its values cannot be drawn.")
+        if rows is None:  # no values are drawn
+            return np.zeros(0, dtype=np.int64), np.zeros((0, NEAREST), dtype=np.int64), torch.zeros(0, 0)
         steps = np.array([(axis.high - axis.low) / (axis.points - 1) for axis in self.axes])
         places = self.agent.model.phi.readable(rows[1].numpy())[:, [axis.index for axis in self.axes]] / steps
         apart = np.linalg.norm(self.points[:, None] / steps - places, axis=2)  # (n, rows)
@@ -277,6 +288,8 @@ class Scene:
             Q = self._q(policy, rows)
         else:
             which, near, rows = self._scatter
+            if not len(which):
+                return value, action
             Q = self._q(policy, rows)[near].mean(1)
         value[which] = Q.amax(1).numpy()
         action[which] = NO_ACTION if policy.clueless else Q.argmax(1).numpy()
@@ -320,6 +333,15 @@ class Scene:
         leads = np.full(len(self.points), -1)
         leads[which] = index.ravel()
         return {"landmarks": {"places": places.tolist(), "leads": encoded(leads, "<i2")}}
+
+    def acts(self, task: Any, places: Any) -> dict[str, Any]:
+        """The greedy actions, counted from zero, at places of the two drawn features, for agents that walk there."""
+        if not isinstance(places, list) or not 0 < len(places) <= MOST_WALKERS:
+            raise UserError(f"at is {shown(places)}; expected 1 to {MOST_WALKERS} places, [x, y] each.")
+        at = self.observations_at(np.stack([numbers(place, "A place", 2, 2) for place in places]))
+        policy = self.agent.ask(reward_of(task, self), refine=0)
+        actions = np.full(len(at), NO_ACTION) if policy.clueless else policy.act(at, warn=False)
+        return {"actions": (actions - self.agent.model.phi.action_start).tolist()}
 
     def policy(self, task: Any) -> Policy:
         """The policy that is watched in the real environment: the one that `ask` returns."""

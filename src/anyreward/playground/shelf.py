@@ -52,12 +52,20 @@ class Shelf:
         return found
 
     def scene(self, identity: str) -> Scene:
-        """The agent with this id; raises a KeyError if there is none, and a UserError if it cannot be used."""
-        path = self._places[identity]
+        """The agent with this id; raises a KeyError if there is none, and a UserError if it cannot be used.
+
+        ID.i.j is the same agent, of which the features i and j are drawn.
+        """
+        plain, *drawn = identity.split(".")
+        path = self._places[plain]
+        if drawn and (len(drawn) != 2 or not all(len(part) <= 3 and part.isdecimal() for part in drawn)):
+            raise KeyError(identity)
+        chosen = (int(drawn[0]), int(drawn[1])) if drawn else None
         with self._lock:
             if identity not in self._scenes:
                 shipped = shipped_name(path)
-                scene = Scene(Agent.load(path), identity, None if shipped else str(path), shipped)
+                agent = self._scenes[plain].agent if plain in self._scenes else Agent.load(path)
+                scene = Scene(agent, identity, None if shipped else str(path), shipped, chosen)
                 while len(self._scenes) >= MOST_OPEN:
                     del self._scenes[next(iter(self._scenes))]
                 self._scenes[identity] = scene

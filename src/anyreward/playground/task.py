@@ -37,12 +37,12 @@ def _term(term: Any, scene: Scene) -> Reward:
     if make is None or set(term) != {"kind", "weight", make[0]}:
         kinds = ", ".join(f"{kind} with {what} and weight" for kind, (what, _) in KINDS.items())
         raise UserError(f"A term of a task is {shown(term)}; accepted: {kinds}.")
-    (weight,) = _numbers([term["weight"]], "A weight", 1)
+    (weight,) = numbers([term["weight"]], "A weight", 1)
     return float(weight) * make[1](term[make[0]], scene)
 
 
 def _goal(at: Any, scene: Scene) -> Reward:
-    return goal(_numbers(at, "A goal", 64).tolist())
+    return goal(numbers(at, "A goal", 64).tolist())
 
 
 def _expression(text: Any, scene: Scene) -> Reward:
@@ -60,10 +60,11 @@ def _paint(runs: Any, scene: Scene) -> Reward:
 def _demonstration(states: Any, scene: Scene) -> Reward:
     if not isinstance(states, list) or not 0 < len(states) <= MOST_STATES:
         raise UserError(f"A demonstration holds 1 to {MOST_STATES:,} states, got {shown(states)}.")
-    return demonstration(scene.observations_at(np.stack([_numbers(one, "A state", 2, 2) for one in states])))
+    return demonstration(scene.observations_at(np.stack([numbers(one, "A state", 2, 2) for one in states])))
 
 
-def _numbers(given: Any, what: str, most: int, least: int = 1) -> Array:
+def numbers(given: Any, what: str, most: int, least: int = 1) -> Array:
+    """A list of finite numbers as an array; raises if it is none, or has another length."""
     plain = isinstance(given, list) and all(type(x) in (int, float) and abs(x) <= LARGEST for x in given)
     if not plain or not least <= len(given) <= most:
         raise UserError(f"{what} is {shown(given)}; expected finite numbers ({least} to {most} of them).")

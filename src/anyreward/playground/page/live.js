@@ -1,0 +1,102 @@
+// The real environment, stepped and rendered by the server.
+
+export class Live {
+  constructor(engine, view, { draw, say }) {
+    Object.assign(this, { engine, view, draw, say });
+    this.image = view.querySelector("img");
+    this.text = view.querySelector("#live-text");
+    this.run = view.querySelector("#live-run");
+    this.again = view.querySelector("#live-restart");
+    this.text.textContent = "not started";
+    this.run.textContent = "Watch";
+    this.again.disabled = true;
+    this.image.removeAttribute("src");
+    this.run.onclick = () => (this.socket ? this.pause() : this.open());
+    this.again.onclick = () => this.restart(null);
+    this.task = null;
+    this.paused = false;
+    this.dots = null;
+    this.side = null;
+    this.picture = null;
+  }
+
+  open() {
+    this.socket = this.engine.live();
+    this.run.textContent = "Pause";
+    this.text.textContent = "opening the environment ...";
+    this.socket.onopen = () => {
+      this.again.disabled = false;
+      if (this.task) this.send({ task: this.task });
+      else this.text.textContent = "waiting for a task: give a reward first";
+    };
+    this.socket.onmessage = ({ data }) => (typeof data === "string" ? this.state(JSON.parse(data)) : this.frame(data));
+    this.socket.onclose = ({ reason }) => {
+      this.text.textContent = reason || "stopped";
+      this.socket = null;
+      this.run.textContent = "Watch";
+      this.again.disabled = true;
+    };
+  }
+
+  send(message) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+
+  ask(task) {
+    this.task = task;
+    this.send({ task });
+  }
+
+  pause() {
+    this.paused = !this.paused;
+    this.run.textContent = this.paused ? "Continue" : "Pause";
+    this.send({ pause: this.paused });
+  }
+
+  restart(start) {
+    if (!this.socket) this.open();
+    this.send({ restart: start });
+  }
+
+  state(state) {
+    if (state.error) {
+      this.say(state.error, true);
+      return;
+    }
+    if (state.live && !state.live.rendered) this.text.textContent = state.live.reason ?? "This world has no pictures.";
+    if (!state.features) return;
+    const { axes } = this.engine.scene;
+    this.dots = [{ at: axes.map(({ index }) => state.features[index]) }];
+    this.side = state.features.length > 2 ? [{ at: [state.features[0], state.features[2]] }] : null;
+    const action = state.action_name ?? state.action;
+    this.text.textContent = `step ${state.steps}${action === undefined ? "" : `, action ${action}`}${state.over ? ", episode over" : ""}${state.placed === false ? ", this world starts where it likes" : ""}`;
+    this.draw();
+  }
+
+  frame(bytes) {
+    if (!bytes.byteLength) return;
+    const address = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
+    const before = this.image.src;
+    this.image.onload = () => {
+      if (before.startsWith("blob:")) URL.revokeObjectURL(before);
+      if (this.engine.scene.kind === "screen") {
+        this.picture = this.image;
+        this.draw();
+      }
+    };
+    this.image.src = address;
+  }
+
+  tick() {
+    return new Promise((resolve) => setTimeout(resolve, 130));
+  }
+
+  close() {
+    const { socket } = this;
+    this.socket = null;
+    if (socket) {
+      socket.onclose = null;
+      socket.close();
+    }
+  }
+}
