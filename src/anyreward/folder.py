@@ -204,7 +204,7 @@ def _described(config: dict[str, Any]) -> _Described:
     of_phi, world = config["features"], config["world"]
     found = _Described(
         config["updates"],
-        config["time_limit"],
+        config.get("time_limit", 0),  # earlier versions did not record it
         world["name"],
         config["actions"]["n"],
         config["actions"]["start"],

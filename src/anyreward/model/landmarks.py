@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, eye_array
+from scipy.sparse.linalg import splu
 from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor, nn
 
@@ -38,8 +39,8 @@ RIDGE = 1e-3
 TOLERANCE, PRECISE, MOST_SWEEPS = 5e-7, 1e-9, 2_000
 """Sweeps of value iteration stop when no value changes by more than this share of the range of values: in float32, and
 in float64."""
-EVALUATIONS = 50
-"""Sweeps that follow the same actions between two choices of actions."""
+EVALUATIONS, SOLVED = 20, 8
+"""Sweeps that follow the same actions between two choices of actions, and choices until their values are solved for."""
 EQUAL = 0.05
 """Values of landmarks that differ by less than this share of the range of values count as equal in explanations."""
 DENSE = 4_000
@@ -314,12 +315,13 @@ class TransitionTable(GrowingModule):
     def _iterated(self, rewards: Array, V: Array) -> Array:
         """(M,) the optimal values for rewards (M, 1 or A), by modified policy iteration in float64 from V (M,).
 
-        A sweep of value iteration chooses the actions, then several sweeps follow them: these cost A times less.
+        A sweep of value iteration chooses the actions, then several sweeps follow them: these cost A times less. Where
+        these are too slow, because the discount is near one, the values of the actions are solved for.
         """
         M, A = len(V), self.actions
         P, seen, every = self.matrix(), self.seen.numpy(), np.arange(M)
         known, rewards = seen.any(1), np.broadcast_to(rewards, (M, A))
-        for _ in range(MOST_SWEEPS):
+        for sweep in range(MOST_SWEEPS):
             Q = np.where(seen, rewards + (P @ V).reshape(M, A), -np.inf)
             action = Q.argmax(1)
             new = np.where(known, Q[every, action], V)
@@ -327,7 +329,10 @@ class TransitionTable(GrowingModule):
             V = new
             if done:
                 break
-            own, paid = P[every * A + action], rewards[every, action]
+            own, paid = P[every * A + action], np.where(known, rewards[every, action], V)
+            if sweep >= SOLVED and known.all():
+                V = splu((eye_array(M) - own).tocsc()).solve(paid)
+                continue
             for _ in range(EVALUATIONS):
                 V = np.where(known, paid + own @ V, V)
         return V
@@ -398,6 +403,8 @@ class LandmarkForward(GrowingModule):
         self.register_buffer("reach", torch.zeros(0, 0))
         self.P = TransitionTable(encoder, actions)
         self._answers: dict[bytes, Tensor] = {}
+        self.warm: Tensor | None = None
+        """(M,) the values that the next answer starts from, each time those of the last one; None: from zero"""
 
     def fill(self, **tables: Tensor) -> None:
         """Set new tables, by name."""
@@ -470,21 +477,27 @@ class LandmarkForward(GrowingModule):
     def _tables(self, Z: Tensor) -> Tensor:
         """See `tables`: value iteration from the best landmark's policy, max_k V_k . z, if all states are landmarks.
 
-        Then this policy is often optimal. The values of few landmarks cost more than they save, so it starts from zero.
+        Then this policy is often optimal. The values of few landmarks cost more than they save, so it starts from zero,
+        or from the last answer (`warm`).
         """
         rewards = torch.einsum("mad,nd->nma", self.B, Z)
         all_states = len(self.landmarks) == len(self.P.states)
-        start = self.values(Z).amax(1) if all_states else torch.zeros(len(Z), len(self.P.states)).to(Z)
-        return self.P.seen_only(rewards + self.P.ahead(self.P.optimal(rewards, start)))
+        zero = torch.zeros(len(self.P.states)).to(Z) if self.warm is None else self.warm
+        V = self.P.optimal(rewards, self.values(Z).amax(1) if all_states else zero.expand(len(Z), -1))
+        if self.warm is not None:
+            self.warm = V[-1]
+        return self.P.seen_only(rewards + self.P.ahead(V))
 
     def table(self, z: Tensor) -> Tensor:
         """(M, A) Q at the known states for one reward z (d,), cached."""
         key = z.to(self.B).numpy().tobytes()
-        if key not in self._answers:
-            if len(self._answers) >= REMEMBERED:
-                del self._answers[next(iter(self._answers))]
-            self._answers[key] = self.tables(z[None])[0]
-        return self._answers[key]
+        found = self._answers.get(key)
+        if found is None:
+            found = self.tables(z[None])[0]
+            for oldest in list(self._answers)[: len(self._answers) + 1 - REMEMBERED]:
+                self._answers.pop(oldest, None)  # several threads may answer
+            self._answers[key] = found
+        return found
 
     def q(self, rows: Tensor, z: Tensor) -> Tensor:
         """(n, A) Q at packed observations (n, packed), for one z (d,) or one each (n, d)."""

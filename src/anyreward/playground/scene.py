@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyreward.acting.better import better_refined
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
 from anyreward.errors import UserError, shown
@@ -38,6 +39,8 @@ MOST_WALKERS = 32
 """Largest number of places at which actions are asked for at once."""
 NO_ACTION = 255
 """The action at a point of the grid where there is none."""
+_warnings = threading.Lock()
+"""Held while warnings are recorded: the recorder belongs to the whole program, not to a thread."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,9 @@ class Scene:
         self.env = self._open()
         self.kind = self._kind()
         self.axes = self._axes(drawn)
+        tables = agent.model.landmarks
+        if tables is not None:  # a stroke changes a task little by little
+            tables.warm = torch.zeros(len(tables.P.states))
         self._lock = threading.Lock()
 
     def _open(self) -> gym.Env[Any, Any] | None:
@@ -243,7 +249,7 @@ class Scene:
             "grid": {
                 "width": self.axes[0].points,
                 "height": self.axes[1].points,
-                "up": self.kind in ("square", "plane"),
+                "up": self.kind in ("square", "plane", "arm"),
             },
             "fixed": {phi.column_names[i]: value for i, value in self.fixed.items()},
             "actions": list(known) or counted,
@@ -267,10 +273,16 @@ class Scene:
 
     def answer(self, task: Any) -> dict[str, Any]:
         """The answer F . z to a task, at once: z_R, and values and greedy actions on the grid."""
-        with warnings.catch_warnings(record=True) as caught:
+        policy, notes = self._asked(task)
+        return self._drawn(policy) | {"notes": notes}
+
+    def _asked(self, task: Any) -> tuple[Policy, list[str]]:
+        """The answer F . z to a task, and the texts of the warnings."""
+        reward = reward_of(task, self)
+        with _warnings, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            policy = self.agent.ask(reward_of(task, self), refine=0)
-        return self._drawn(policy) | {"notes": [str(warning.message) for warning in caught]}
+            policy = self.agent.ask(reward, refine=0)
+        return policy, [str(warning.message) for warning in caught]
 
     def _drawn(self, policy: Policy) -> dict[str, Any]:
         with self._lock:  # answers are cached
@@ -285,7 +297,7 @@ class Scene:
         phi = self.agent.model.phi
         if phi.kind == "observation":
             which, rows = self.grid_rows
-            Q = self._q(policy, rows)
+            Q = self._q_of_tables(policy) if self._has_tables(policy) else self._q(policy, rows)
         else:
             which, near, rows = self._scatter
             if not len(which):
@@ -294,6 +306,25 @@ class Scene:
         value[which] = Q.amax(1).numpy()
         action[which] = NO_ACTION if policy.clueless else Q.argmax(1).numpy()
         return value, action
+
+    @cached_property
+    def _grid_shares(self) -> tuple[Tensor, Tensor]:
+        """(m, c) the known states that the points of the grid are interpolated from, and (m, c, 1) their shares."""
+        tables = self.agent.model.landmarks
+        assert tables is not None
+        index, share = tables.P.states.locate(self.grid_rows[1])
+        return index, share[..., None]
+
+    @staticmethod
+    def _has_tables(policy: Policy) -> bool:
+        return policy.model.landmarks is not None and not policy.corrections and policy.tuned is None
+
+    def _q_of_tables(self, policy: Policy) -> Tensor:
+        """(m, A) the same as `_q` at the points of the grid, without looking them up each time."""
+        tables, (index, share) = policy.model.landmarks, self._grid_shares
+        assert tables is not None
+        Q = (tables.table(policy.z)[index] * share).sum(1).double()
+        return policy.reward_scale * Q + policy.task.constant
 
     def _q(self, policy: Policy, rows: Tensor) -> Tensor:
         """(m, A) Q at packed observations (m, packed), in units of the reward."""
@@ -304,14 +335,12 @@ class Scene:
 
     def explain(self, task: Any) -> dict[str, Any]:
         """What takes longer: the trust report, the optimum, the landmarks, and the policy that `ask` returns."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            reward = reward_of(task, self)
-            policy = self.agent.ask(reward)
-            trust = policy.trust
+        plain, notes = self._asked(task)
+        policy = better_refined(plain)
+        trust = policy.trust
         found: dict[str, Any] = {
             "trust": {"verdict": trust.verdict, "reasons": list(trust.reasons), "text": str(trust)},
-            "notes": [str(warning.message) for warning in caught],
+            "notes": notes,
             "planned": policy.refined,
         }
         if policy.refined:  # the answer that was drawn so far was F . z alone
@@ -339,10 +368,11 @@ class Scene:
         if not isinstance(places, list) or not 0 < len(places) <= MOST_WALKERS:
             raise UserError(f"at is {shown(places)}; expected 1 to {MOST_WALKERS} places, [x, y] each.")
         at = self.observations_at(np.stack([numbers(place, "A place", 2, 2) for place in places]))
-        policy = self.agent.ask(reward_of(task, self), refine=0)
-        actions = np.full(len(at), NO_ACTION) if policy.clueless else policy.act(at, warn=False)
+        policy, _ = self._asked(task)
+        with self._lock:
+            actions = np.full(len(at), NO_ACTION) if policy.clueless else policy.act(at, warn=False)
         return {"actions": (actions - self.agent.model.phi.action_start).tolist()}
 
     def policy(self, task: Any) -> Policy:
         """The policy that is watched in the real environment: the one that `ask` returns."""
-        return self.agent.ask(reward_of(task, self))
+        return better_refined(self._asked(task)[0])

@@ -56,9 +56,13 @@ export class ServerEngine {
     return found;
   }
 
-  /** The actions of the policy at places, for agents that walk in the page. */
-  async acts(task, places, answer) {
-    if (this.scene.kind === "maze") return places.map(([x, y]) => answer.action[y * this.scene.grid.width + x]);
+  /** The actions of the policy at places, for agents that walk in the page; quick: those at the nearest drawn points. */
+  async acts(task, places, answer, quick = false) {
+    const { kind, grid, axes } = this.scene;
+    const nearest = (at, axis, n) => Math.round(((at - axis.low) / (axis.high - axis.low)) * (n - 1));
+    if (kind === "maze" || quick) {
+      return places.map(([x, y]) => answer.action[nearest(y, axes[1], grid.height) * grid.width + nearest(x, axes[0], grid.width)]);
+    }
     return (await request(`${this.path}/act`, { ...task, at: places })).actions;
   }
 

@@ -270,6 +270,7 @@ function follow(place, first) {
 
 function begin(place) {
   stroke = {};
+  page.drawing = true;
   use(place, true);
 }
 
@@ -277,6 +278,7 @@ function end() {
   if (!stroke) return;
   const { states } = stroke;
   stroke = null;
+  page.drawing = false;
   if (states?.length > 1) store.change((d) => d.tasks[d.active].demonstrations.push({ states, weight: 1 }));
   else if (states) say("Drag to draw a way to follow.");
   else if (page.engine.coarse > 1) ask();
@@ -320,11 +322,13 @@ function listen() {
     else return;
     e.preventDefault();
   });
-  new ResizeObserver(() => {
+  const fit = new ResizeObserver(() => {
+    if (view.wide === canvas.clientWidth && other.wide === $("other").clientWidth) return;
     view.resize();
     other.resize();
     draw();
-  }).observe($("views"));
+  });
+  for (const id of ["views", "main-view", "other-view"]) fit.observe($(id));
 }
 
 function keys(e) {

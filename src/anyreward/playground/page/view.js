@@ -8,7 +8,7 @@ export const ORANGE = "#e69f00";
 const VERMILION = "#d55e00";
 const PURPLE = "#cc79a7";
 export const WALKERS = ["#e69f00", "#ffffff", "#cc79a7", "#56b4e9", "#f0e442", "#d55e00", "#009e73", "#999999"];
-const DIRECTIONS = { left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1] };
+const DIRECTIONS = { left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1], "+x": [1, 0], "-x": [-1, 0], "+y": [0, -1], "-y": [0, 1] };
 const MARGIN = 34;
 
 const TABLE = (() => {
@@ -169,7 +169,7 @@ export class View {
   actions({ action, image }) {
     if (!action || image) return;
     const { grid, context, scene } = this;
-    const stride = this.cells ? 1 : Math.max(1, Math.round(22 / this.step));
+    const stride = this.cells ? 1 : Math.max(1, Math.ceil(21 / this.step));
     const size = Math.min(this.step * stride * 0.3, 11);
     const names = scene.actions.map((name) => name.toLowerCase());
     const plane = scene.kind === "plane";
@@ -185,7 +185,7 @@ export class View {
           context.font = `${Math.max(9, size)}px system-ui`;
           context.textAlign = "center";
           context.textBaseline = "middle";
-          this.outlined(String(a), x, y);
+          this.outlined(names[a].length <= 2 ? names[a] : String(a), x, y);
         }
       }
     }
@@ -319,8 +319,8 @@ export class View {
     context.restore();
   }
 
-  agents({ walkers = [] }) {
-    walkers.forEach((walker, k) => {
+  agents({ walkers }) {
+    (walkers ?? []).forEach((walker, k) => {
       const colour = WALKERS[k % WALKERS.length];
       if (walker.trail?.length > 1) {
         const { context } = this;

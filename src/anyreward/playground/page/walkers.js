@@ -47,7 +47,7 @@ export class Walkers {
     this.stepping = true;
     const { task, answer, all } = { ...page, all: this.all };
     try {
-      const actions = await engine.acts(task, all.map(({ at }) => at), answer);
+      const actions = await engine.acts(task, all.map(({ at }) => at), answer, page.drawing);
       all.forEach((walker, k) => this.step(walker, actions[k]));
       this.draw();
     } catch {

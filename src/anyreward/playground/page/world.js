@@ -59,8 +59,13 @@ class SquareWorld {
     return this.moved(at, action, normal() * NOISE, normal() * NOISE);
   }
 
+  /** A typical move: where a wall is in the way of the middle one, noise may lead past it. */
   expected(at, action) {
-    return this.moved(at, action, 0, 0);
+    for (const [dx, dy] of [[0, 0], [0, -NOISE], [0, NOISE], [-NOISE, 0], [NOISE, 0]]) {
+      const next = this.moved(at, action, dx, dy);
+      if (next[0] !== at[0] || next[1] !== at[1]) return next;
+    }
+    return at;
   }
 
   moved([x, y], action, dx, dy) {
