@@ -11,7 +11,7 @@ import pytest
 
 ORDER = [
     "errors", "storage", "worlds", "theory", "model", "learning", "rewards", "acting", "trust", "folder", "agent",
-    "training", "figures", "experiments", "tools", "selfcheck", "cli",
+    "training", "figures", "experiments", "tools", "selfcheck", "playground", "cli",
 ]  # fmt: skip
 UPWARD = {"acting/policy.py": {"trust"}}
 """The one import to the right: `policy.trust` is a shorthand for `trust.report(policy)`."""

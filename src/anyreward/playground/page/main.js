@@ -413,6 +413,7 @@ async function show(id) {
     walkers?.stop();
     walkers = scene.kind === "maze" || scene.kind === "square" ? new Walkers(engine, page, draw) : null;
   } else if (walkers) walkers.engine = engine;
+  page.walkers = walkers;
   live?.close();
   live = scene.live && engine.live ? new Live(engine, $("live-view"), { draw, say }) : null;
   $("live-view").hidden = !live;
@@ -524,14 +525,15 @@ function caption() {
   return `anyreward: ${page.engine.scene.name}, d = ${page.engine.scene.dim}${score}`;
 }
 
-/** The task of the address, if it holds one. */
+/** Show the task of the address; null if it holds none. */
 async function restore() {
   let found;
   try {
     found = fromFragment(location.hash);
   } catch {
+    if (!page.engine) await show(agents[0].id);
     say("The address holds a task that cannot be read; it was left out.", true);
-    return null;
+    return agents[0];
   }
   if (!found) return null;
   const agent = agents.find((one) => one.name === found.agent) ?? agents[0];
@@ -547,7 +549,7 @@ async function start() {
   drawScale($("scale"));
   const inside = document.getElementById("bundles");
   if (inside) bundles = JSON.parse(inside.textContent);
-  agents = bundles ? bundles.map(({ scene }) => ({ id: scene.id, name: scene.name, world: scene.name, shipped: scene.shipped, dim: scene.dim })) : await listAgents();
+  agents = bundles ? bundles.map(({ scene }) => ({ id: scene.id, name: scene.shipped ?? scene.run.split(/[/\\]/).pop(), world: scene.name, shipped: scene.shipped, dim: scene.dim })) : await listAgents();
   if (!agents.length) return say("There are no agents. Train one first: anyreward train four-rooms", true);
   listedAgents();
   if (!(await restore())) await show(agents[0].id);

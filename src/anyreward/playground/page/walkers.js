@@ -14,6 +14,7 @@ export class Walkers {
     this.world = worldOf(engine.scene);
     this.all = [];
     this.add(this.first());
+    this.untouched = true;
     this.timer = setInterval(() => document.hidden || this.tick(), EVERY);
   }
 
@@ -30,12 +31,12 @@ export class Walkers {
     }
   }
 
-  /** A new agent; the oldest of too many goes. */
+  /** A new agent; the first one of the user replaces the one at the beginning, and the oldest of too many goes. */
   add(place) {
     const at = this.world.state(...place);
     if (!at) return;
-    if (this.page.placed === undefined) this.all = [];
-    if (this.all.length) this.page.placed = true;
+    if (this.untouched) this.all = [];
+    this.untouched = false;
     this.all.push({ start: at, at, trail: [at], steps: 0, rested: 0 });
     if (this.all.length > MOST) this.all.shift();
   }
