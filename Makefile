@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test torture format setup clean
+.PHONY: demo test browser torture format setup clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -21,7 +21,12 @@ $(READY): pyproject.toml constraints.txt requirements.lock
 demo: $(READY)
 	$(BIN)/anyreward demo
 
-test: $(READY)
+browser:  # Chromium, for the tests of the playground's page; installed if this is Debian and its administrator
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+		{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; } || \
+		echo "No Chromium: the tests in tests/browser are skipped. To run them, install it: apt-get install chromium"
+
+test: $(READY) browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyreward.errors import UserError
-from anyreward.rewards.expression import DEEPEST, LARGEST_EXPONENT, MOST_CHARACTERS, parse
+from anyreward.rewards.expression import DEEPEST, LARGEST_EXPONENT, MOST_CHARACTERS, ExpressionError, parse
 
 Array = np.ndarray[Any, Any]
 COLUMNS = {
@@ -248,6 +248,16 @@ def test_what_is_refused_is_named_and_pointed_at(text: str, words: str) -> None:
     line = "".join(c if c.isprintable() else " " for c in line.removesuffix("\r"))
     assert marked(message) in line
     assert marked(message) == line or len(line) > 60  # a long line is cut
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED)
+def test_an_error_carries_what_and_where(text: str, words: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse(text.replace(HERE, ""))(COLUMNS)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert str(error) == str(caught.value)
+        assert str(error).startswith(f"Not accepted in a reward expression: {error.what}.")
+        assert error.at == text.replace("\r\n", "\n").index(HERE)
 
 
 def test_a_long_line_is_cut_around_the_caret() -> None:

@@ -91,6 +91,20 @@ _REFUSED: dict[type[ast.AST], str] = {
 }
 
 
+class ExpressionError(UserError):
+    """A part of an expression that is not accepted, and where it is."""
+
+    def __init__(self, message: str, what: str, at: int) -> None:
+        super().__init__(message)
+        self.what = what
+        """What is not accepted, in a few words."""
+        self.at = at
+        """Its position in the expression's text, which begins and ends without white space."""
+
+    def __reduce__(self) -> tuple[type[ExpressionError], tuple[str, str, int]]:
+        return type(self), (str(self), self.what, self.at)  # for other processes: by default, without what and at
+
+
 @dataclass(frozen=True)
 class Expression:
     """A checked reward expression, made by `parse`: a function of named columns of features."""
@@ -107,7 +121,7 @@ class Expression:
         return frozenset(node.id for node in _names(self.tree))
 
     def check_names(self, accepted: Collection[str]) -> None:
-        """Raise a UserError that points at the first name which is neither accepted nor pi or e."""
+        """Raise an ExpressionError that points at the first name which is neither accepted nor pi or e."""
         known = {_normal(name): name for name in (*accepted, *CONSTANTS)}
         for node in _names(self.tree):
             if node.id not in known:
@@ -131,7 +145,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Parse and check an expression; a UserError points at the first part that is not accepted."""
+    """Parse and check an expression; an ExpressionError points at the first part that is not accepted."""
     if not isinstance(text, str):
         raise UserError(f"A reward expression is text such as '(x > 0.6) * exp(-y)', got {type(text).__name__}.")
     text = re.sub("\r\n?", "\n", text.strip())  # line ends as in Python's parser
@@ -306,7 +320,7 @@ def _offset(text: str, line: int, column: int) -> int:
     )
 
 
-def _syntax_error(text: str, error: SyntaxError) -> UserError:
+def _syntax_error(text: str, error: SyntaxError) -> ExpressionError:
     lines = text.split("\n")
     line = min(error.lineno or 1, len(lines))
     before = lines[line - 1][: error.offset - 1 if error.offset else None]  # none or 0: the text ended too early
@@ -314,11 +328,12 @@ def _syntax_error(text: str, error: SyntaxError) -> UserError:
     return _error(text, _offset(text, line, len(before.encode())), f"a syntax error ({error.msg}){several}")
 
 
-def _error(text: str, at: int, what: str, accepted: str = _ACCEPTED) -> UserError:
+def _error(text: str, at: int, what: str, accepted: str = _ACCEPTED) -> ExpressionError:
     """The error for what is not accepted, with a caret below its position, and a list of what is accepted."""
     start = text.rfind("\n", 0, at) + 1
     line, column = text[start:].split("\n")[0], at - start
     cut = max(column - 60, 0)  # a shorter line does not wrap, so that the caret stays below its position
     shown = "".join(c if c.isprintable() else " " for c in line[cut : column + 40])
     caret = " " * (column - cut) + "^"
-    return UserError(f"Not accepted in a reward expression: {what}.\n    {shown}\n    {caret}\n{accepted}")
+    message = f"Not accepted in a reward expression: {what}.\n    {shown}\n    {caret}\n{accepted}"
+    return ExpressionError(message, what, at)
