@@ -125,8 +125,8 @@ class Ask:
         terms += [_weighted(text, lambda name: from_z(Path(name))) for text in self.z]
         if not terms:
             raise UserError(
-                "No reward is given. Use --goal, --avoid, --reward, --samples, --demonstration, --painted, --environment "
-                "or --z (anyreward ask --help)."
+                "No reward is given. Use --goal, --avoid, --reward, --samples, --demonstration, --painted, --z or "
+                "--environment (anyreward ask --help)."
             )
         return sum(terms, start=Reward(()))
 

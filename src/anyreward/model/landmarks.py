@@ -36,7 +36,7 @@ TRIANGULATED = (2, 3)
 """Numbers of dimensions in which known rows may be triangulated."""
 RIDGE = 1e-3
 """Regularisation of interpolation weights, relative to the distances."""
-TOLERANCE, PRECISE, MOST_SWEEPS = 5e-7, 1e-9, 2_000
+TOLERANCE, PRECISE, MOST_ROUNDS = 5e-7, 1e-9, 2_000
 """Sweeps of value iteration stop when no value changes by more than this share of the range of values: in float32, and
 in float64."""
 EVALUATIONS, SOLVED = 20, 8
@@ -296,10 +296,11 @@ class TransitionTable(GrowingModule):
         self.states = KnownRows(encoder)
         self._sparse: tuple[Tensor, csr_matrix] | None = None
 
-    def optimal(self, rewards: Tensor, V: Tensor) -> Tensor:
+    def optimal(self, rewards: Tensor, V: Tensor, rounds: int = MOST_ROUNDS) -> Tensor:
         """(n, M) the optimal values for rewards (n, M, 1 or A), from V (n, M): often they are optimal already.
 
-        Two sweeps of value iteration over all rewards at once, then modified policy iteration for those that need more.
+        Two sweeps of value iteration over all rewards at once, then modified policy iteration for those that need more,
+        in at most this number of rounds.
         """
         rounding, todo = 3e-7, torch.ones(len(V), dtype=torch.bool)
         for _ in range(2):
@@ -309,10 +310,10 @@ class TransitionTable(GrowingModule):
             if not todo.any():
                 break
         for i in torch.nonzero(todo).flatten().tolist():
-            V[i] = torch.from_numpy(self._iterated(rewards[i].double().numpy(), V[i].double().numpy()))
+            V[i] = torch.from_numpy(self._iterated(rewards[i].double().numpy(), V[i].double().numpy(), rounds))
         return V
 
-    def _iterated(self, rewards: Array, V: Array) -> Array:
+    def _iterated(self, rewards: Array, V: Array, rounds: int) -> Array:
         """(M,) the optimal values for rewards (M, 1 or A), by modified policy iteration in float64 from V (M,).
 
         A sweep of value iteration chooses the actions, then several sweeps follow them: these cost A times less. Where
@@ -321,7 +322,7 @@ class TransitionTable(GrowingModule):
         M, A = len(V), self.actions
         P, seen, every = self.matrix(), self.seen.numpy(), np.arange(M)
         known, rewards = seen.any(1), np.broadcast_to(rewards, (M, A))
-        for sweep in range(MOST_SWEEPS):
+        for sweep in range(rounds):
             Q = np.where(seen, rewards + (P @ V).reshape(M, A), -np.inf)
             action = Q.argmax(1)
             new = np.where(known, Q[every, action], V)
@@ -405,6 +406,8 @@ class LandmarkForward(GrowingModule):
         self._answers: dict[bytes, Tensor] = {}
         self.warm: Tensor | None = None
         """(M,) the values that the next answer starts from, each time those of the last one; None: from zero"""
+        self.rounds = MOST_ROUNDS
+        """Largest number of rounds of policy iteration; with fewer, answers come sooner and are not kept."""
 
     def fill(self, **tables: Tensor) -> None:
         """Set new tables, by name."""
@@ -483,7 +486,8 @@ class LandmarkForward(GrowingModule):
         rewards = torch.einsum("mad,nd->nma", self.B, Z)
         all_states = len(self.landmarks) == len(self.P.states)
         zero = torch.zeros(len(self.P.states)).to(Z) if self.warm is None else self.warm
-        V = self.P.optimal(rewards, self.values(Z).amax(1) if all_states else zero.expand(len(Z), -1))
+        start = self.values(Z).amax(1) if all_states else zero.expand(len(Z), -1)
+        V = self.P.optimal(rewards, start, self.rounds)
         if self.warm is not None:
             self.warm = V[-1]
         return self.P.seen_only(rewards + self.P.ahead(V))
@@ -496,7 +500,8 @@ class LandmarkForward(GrowingModule):
             found = self.tables(z[None])[0]
             for oldest in list(self._answers)[: len(self._answers) + 1 - REMEMBERED]:
                 self._answers.pop(oldest, None)  # several threads may answer
-            self._answers[key] = found
+            if self.rounds == MOST_ROUNDS:
+                self._answers[key] = found
         return found
 
     def q(self, rows: Tensor, z: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from anyreward.acting.better import better_refined
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
 from anyreward.errors import UserError, shown
+from anyreward.model.landmarks import MOST_ROUNDS
 from anyreward.playground.arrays import encoded
 from anyreward.playground.live import action_names, ranges, screen
 from anyreward.playground.optimum import Optimum, optimum_of
@@ -35,6 +36,8 @@ NEAREST = 3
 """Number of these whose values are averaged at a point of the grid."""
 REACH = 1.5
 """A point of the grid is drawn if one of these lies within this number of grid steps."""
+QUICK_ROUNDS = 3
+"""Rounds of policy iteration while a stroke goes on."""
 MOST_WALKERS = 32
 """Largest number of places at which actions are asked for at once."""
 NO_ACTION = 255
@@ -271,10 +274,13 @@ class Scene:
         """The world solved exactly, where it can be."""
         return optimum_of(self.agent, self.env) if self.kind in ("maze", "square") else None
 
-    def answer(self, task: Any) -> dict[str, Any]:
-        """The answer F . z to a task, at once: z_R, and values and greedy actions on the grid."""
+    def answer(self, task: Any, quick: bool = False) -> dict[str, Any]:
+        """The answer F . z to a task, at once: z_R, and values and greedy actions on the grid.
+
+        With ``quick``, for a stroke that goes on, tables take a few rounds from the last answer on.
+        """
         policy, notes = self._asked(task)
-        return self._drawn(policy) | {"notes": notes}
+        return self._drawn(policy, quick) | {"notes": notes}
 
     def _asked(self, task: Any) -> tuple[Policy, list[str]]:
         """The answer F . z to a task, and the texts of the warnings."""
@@ -284,9 +290,16 @@ class Scene:
             policy = self.agent.ask(reward, refine=0)
         return policy, [str(warning.message) for warning in caught]
 
-    def _drawn(self, policy: Policy) -> dict[str, Any]:
-        with self._lock:  # answers are cached
-            value, action = self.on_grid(policy)
+    def _drawn(self, policy: Policy, quick: bool = False) -> dict[str, Any]:
+        tables = self.agent.model.landmarks
+        with self._lock:  # the tables keep answers, and how many rounds they take
+            if tables is not None:
+                tables.rounds = QUICK_ROUNDS if quick else MOST_ROUNDS
+            try:
+                value, action = self.on_grid(policy)
+            finally:
+                if tables is not None:
+                    tables.rounds = MOST_ROUNDS
         z = policy.belief.found.z
         return {"z": encoded(z), "value": encoded(value), "action": encoded(action, "u1")}
 

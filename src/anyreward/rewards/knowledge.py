@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from anyreward.learning.batch import rho_rows
@@ -28,6 +29,8 @@ SMALL_MEAN = 0.5
 """The mean of a reward is removed only if it is larger than this share of the standard deviation."""
 ROWS_AT_ONCE = 8_192
 """Number of rows in one pass of B."""
+SPARSE = 0.05
+"""Share of nonzero entries of B below which products with it are sparse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,17 @@ class FeatureSample:
     def mean_B(self) -> Tensor:
         """(d,) E_rho[B], the z of a reward that is one everywhere."""
         return self.weights @ self.B
+
+    def mean_with(self, values: Array) -> Tensor:
+        """(d,) E_rho[r B] of a reward with values (n,) at the rows."""
+        weighted = self.weights.numpy() * values
+        return torch.from_numpy(weighted @ (self.B.numpy() if self._sparse_B is None else self._sparse_B))
+
+    @cached_property
+    def _sparse_B(self) -> csr_array | None:
+        """B as a sparse matrix, if most of its entries are zero, as those of local functions are."""
+        few = len(self.B) > 0 and float((self.B != 0).double().mean()) < SPARSE
+        return csr_array(self.B.numpy()) if few else None
 
     @cached_property
     def _weight_of(self) -> dict[bytes, float]:

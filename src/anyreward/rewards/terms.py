@@ -40,8 +40,6 @@ ROWS_AT_ONCE = 2**16
 """Number of rows of features in one call of a reward function."""
 SAMPLES_AT_ONCE = 8_192
 """Number of samples in one pass of B."""
-FEW_PAID = 0.25
-"""Share of the sample up to which the rows with a reward are taken alone, without the zeros."""
 FEW = 0.05
 """Share of samples outside the training data above which there is a warning."""
 Estimator = Literal["auto", "mean", "regression"]
@@ -221,10 +219,7 @@ def over_sample(term: Term, knowledge: Knowledge) -> Part:
     """E_rho[r B] over the sample of rho, of a term that is a function."""
     sample = knowledge.sample
     values = term.values(knowledge, sample.rows)
-    paid = torch.from_numpy(np.flatnonzero(values))
-    if len(paid) > FEW_PAID * len(values):
-        return Part((sample.weights * torch.from_numpy(values)) @ sample.B, values)
-    return Part((sample.weights[paid] * torch.from_numpy(values)[paid]) @ sample.B[paid], values)
+    return Part(sample.mean_with(values), values)
 
 
 def columns(features: Array, names: Sequence[str]) -> dict[str, Array]:

@@ -44,8 +44,9 @@ export class ServerEngine {
     return engine;
   }
 
-  async answer(task) {
-    return decoded(await request(`${this.path}/answer`, task));
+  /** z_R, values and actions on the grid; quick: near enough, for a stroke that goes on. */
+  async answer(task, quick = false) {
+    return decoded(await request(`${this.path}/answer`, quick ? { ...task, quick } : task));
   }
 
   async explain(task) {

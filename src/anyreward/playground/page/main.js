@@ -93,15 +93,17 @@ async function ask() {
   event = null;
   clearTimeout(settle);
   try {
-    const answer = task.terms.length ? await engine.answer(task, Boolean(stroke)) : null;
+    const quick = Boolean(stroke);
+    const answer = task.terms.length ? await engine.answer(task, quick) : null;
+    if (quick && !stroke) waiting = true; // the stroke has ended meanwhile
     if (engine === page.engine) {
       Object.assign(page, { answer, task, explanation: null, answered: version });
       if (stroke === null || answer === null) say(answer?.notes?.[0] ?? "");
       draw();
       if (began !== null) page.latency.push(performance.now() - began);
-      code();
-      if (answer) settle = setTimeout(explain, IDLE);
-      else showAnswer(engine.scene, null, null);
+      if (!quick) code();
+      if (answer && !quick) settle = setTimeout(explain, IDLE);
+      else if (!answer) showAnswer(engine.scene, null, null);
     }
   } catch (error) {
     failed(error);
@@ -115,7 +117,6 @@ async function explain() {
   const { engine, task, answer } = page;
   const version = page.version;
   try {
-    if (engine.coarse > 1) page.answer = await engine.answer(task, false);
     const found = await engine.explain(task, page.answer);
     if (version !== page.version || engine !== page.engine) return;
     if (found.answer) page.answer = { ...page.answer, ...found.answer };
@@ -281,7 +282,7 @@ function end() {
   page.drawing = false;
   if (states?.length > 1) store.change((d) => d.tasks[d.active].demonstrations.push({ states, weight: 1 }));
   else if (states) say("Drag to draw a way to follow.");
-  else if (page.engine.coarse > 1) ask();
+  else ask();
 }
 
 function listen() {
