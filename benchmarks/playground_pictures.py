@@ -15,6 +15,7 @@ from anyreward.playground.export import export_page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "playground"
 PORT = 8898
+PACMAN = Path(__file__).parent / "results" / "worlds" / "ms-pacman-fast-seed0"
 PAGES = {
     "four-rooms": ["four-rooms", "four-rooms-d25", "four-rooms-d10", "four-rooms-d4"],
     "continuous-maze": ["continuous-maze", "continuous-maze-d25"],
@@ -29,7 +30,7 @@ def opened(browser: Browser, address: str, name: str, width: int = 1280, height:
     while not page.evaluate("Boolean(window.playground && window.playground.ready)"):
         page.wait_for_timeout(50)
     page.select_option("#agent", label=name)
-    while page.evaluate("playground.engine.scene.shipped") != name:
+    while name not in page.evaluate("[playground.engine.scene.shipped, playground.engine.scene.run].join()"):
         page.wait_for_timeout(50)
     page.wait_for_timeout(300)
     return page
@@ -58,6 +59,11 @@ def settled(page: Page, more: int = 900) -> None:
 def cell(x: int, y: int) -> tuple[float, float]:
     """The place of a cell of the four rooms."""
     return (x + 0.5) / 11, (y + 0.5) / 11
+
+
+def screen(x: float, y: float) -> tuple[float, float]:
+    """The place of a pixel of Ms. Pacman's screen, which is drawn within margins, 540 pixels wide or so."""
+    return (34 + x / 160 * 490) / 534, (8 + y / 210 * 659) / 701
 
 
 def draw(browser: Browser, address: str) -> None:
@@ -91,6 +97,12 @@ def draw(browser: Browser, address: str) -> None:
     page.click("#live-run")
     page.wait_for_timeout(5_000)
     page.screenshot(path=FOLDER / "fetch-reach.png")
+    page = opened(browser, address, PACMAN.name)
+    page.wait_for_timeout(2_500)
+    stroke(page, "goal", screen(11, 103))
+    stroke(page, "avoid", screen(45, 103))
+    settled(page, 4_000)
+    page.screenshot(path=FOLDER / "ms-pacman.png")
     page = opened(browser, address, "four-rooms-d4", 390, 844, dark=True)
     page.select_option("#preset", label="the nearest of two goals")
     settled(page)
@@ -103,7 +115,7 @@ def main() -> None:
     for name, agents in PAGES.items():
         size = export_page([Path(f"shipped:{agent}") for agent in agents], FOLDER / f"{name}.html")
         print(f"{name}.html: {size / 1e6:.1f} MB")
-    command = [sys.executable, "-m", "anyreward", "play", "--port", str(PORT), "--no-browser"]
+    command = [sys.executable, "-m", "anyreward", "play", str(PACMAN), "--port", str(PORT), "--no-browser"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

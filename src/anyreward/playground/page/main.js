@@ -418,6 +418,7 @@ async function show(id) {
   live?.close();
   live = scene.live && engine.live ? new Live(engine, $("live-view"), { draw, say }) : null;
   $("live-view").hidden = !live;
+  if (live && (scene.kind === "screen" || scene.kind === "arm")) live.open(); // goals are chosen on its pictures
   planeAxes(scene, id);
   sizes(id);
   const presets = presetsOf(scene);
