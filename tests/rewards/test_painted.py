@@ -79,7 +79,7 @@ def test_bad_arrays_are_refused(given: dict[str, object], says: str) -> None:
 
 
 def test_unknown_features_are_named(agent: ar.Agent) -> None:
-    with pytest.raises(ar.UserError, match="'speed'.*x, y"):
+    with pytest.raises(ar.UserError, match=r"'speed'.*x, y"):
         agent.ask(ar.painted(np.ones((2, 2)), (0, 0), (1, 1), features=("x", "speed")))
 
 

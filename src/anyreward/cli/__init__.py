@@ -15,6 +15,7 @@ import tyro
 from anyreward.cli.asking import Ask
 from anyreward.cli.comparing import Compare
 from anyreward.cli.evaluating import Evaluate
+from anyreward.cli.playing import Export, Play
 from anyreward.cli.showing import Show
 from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor, Selfcheck
@@ -45,6 +46,8 @@ def _parse(arguments: Sequence[str]) -> Any:
         Resume,
         Ask,
         Show,
+        Play,
+        Export,
         Evaluate,
         Compare,
         Theory,
