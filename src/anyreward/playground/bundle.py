@@ -32,6 +32,11 @@ class Bundle:
 
     def __init__(self, scene: Scene) -> None:
         if scene.kind not in ("maze", "square"):
+            if scene.agent.world_recipe is None:
+                raise UserError(
+                    f"{scene.agent.world_name} cannot be exported: the agent was trained on an environment object or a "
+                    "dataset, so its world cannot be opened again. Train by name, Gymnasium id or maze drawing."
+                )
             raise UserError(
                 f"{scene.agent.world_name} cannot be exported: only mazes and the continuous maze can be computed in a "
                 "page. Use `anyreward play` for other worlds."

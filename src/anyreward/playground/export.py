@@ -42,7 +42,7 @@ def export_page(runs: Sequence[Path], page: Path) -> int:
     bundles = []
     for number, run in enumerate(runs):
         shipped = shipped_name(run)
-        scene = Scene(Agent.load(run), f"{number}", None if shipped else str(run), shipped)
+        scene = Scene(Agent.load(run), f"{number}", None if shipped else _public(run), shipped)
         bundles.append(Bundle(scene).as_json())
     content = html(bundles, page_files()).encode()
     if len(content) > LARGEST:
@@ -52,6 +52,11 @@ def export_page(runs: Sequence[Path], page: Path) -> int:
         )
     write_atomically(page, content)
     return len(content)
+
+
+def _public(run: Path) -> str:
+    """A folder as the page shows it: an absolute path would tell of the machine that it was made on."""
+    return run.name if run.is_absolute() else str(run)
 
 
 def html(bundles: list[dict[str, Any]], page: dict[str, str]) -> str:

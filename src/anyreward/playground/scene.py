@@ -56,6 +56,8 @@ class Axis:
     low: float
     high: float
     points: int
+    whole: bool = False
+    """whether its values are whole numbers: categories, cells"""
 
     @property
     def values(self) -> Array:
@@ -137,7 +139,9 @@ class Scene:
         parts = [leaf for leaf in leaves(phi.state_space) for _ in range(leaf.packed)]
         if phi.table is not None or parts[index].kind != "number":
             low, high = values.min(), max(values.max(), values.min() + 1)
-            return Axis(phi.column_names[index], index, float(low), float(high), min(int(high - low) + 1, MOST_POINTS))
+            return Axis(
+                phi.column_names[index], index, float(low), float(high), min(int(high - low) + 1, MOST_POINTS), True
+            )
         low, high = np.quantile(values, [EDGE, 1 - EDGE])
         if not low < high:
             low, high = low - 0.5, high + 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,14 @@ class Shelf:
             shipped = shipped_name(path)
             try:
                 about = read_json(path / INDEX) if shipped is None else shipped_index(shipped, INDEX)
-                world, dim = str(about["world"]["name"]), int(about["settings"]["dim"])
-            except (UserError, OSError, KeyError, TypeError, ValueError):
+                world, dim = about["world"], int(about["settings"]["dim"])
+            except (UserError, OSError, KeyError, TypeError, ValueError, AttributeError):
                 continue
             run = None if shipped else str(path)
-            entry = {"id": identity, "name": shipped or path.name, "world": world, "dim": dim}
-            found.append(entry | {"run": run, "shipped": shipped})
+            # agents of one world, whose d can be compared; other objects than worlds by name have only their name
+            group = _identity(Path(json.dumps([world.get("name"), world.get("recipe")], sort_keys=True)))
+            entry = {"id": identity, "name": shipped or path.name, "world": str(world.get("name")), "dim": dim}
+            found.append(entry | {"run": run, "shipped": shipped, "group": group})
         return found
 
     def scene(self, identity: str) -> Scene:

@@ -12,13 +12,16 @@ export class Refused extends Error {
   }
 }
 
-async function request(path, body) {
-  const options = { signal: AbortSignal.timeout(PATIENCE) };
+async function request(path, body, stop = null) {
+  const patience = AbortSignal.timeout(PATIENCE);
+  const options = { signal: stop ? AbortSignal.any([patience, stop]) : patience };
   if (body !== undefined) Object.assign(options, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
   let response;
   try {
     response = await fetch(path, options);
-  } catch {
+  } catch (error) {
+    if (stop?.aborted) throw error;
+    if (patience.aborted) throw new Refused("The server took longer than a minute.");
     throw new Refused("The server does not answer. Is `anyreward play` still running?");
   }
   const data = await response.json().catch(() => ({}));
@@ -49,8 +52,9 @@ export class ServerEngine {
     return decoded(await request(`${this.path}/answer`, quick ? { ...task, quick } : task));
   }
 
-  async explain(task) {
-    const found = await request(`${this.path}/explain`, task);
+  /** What takes longer; stop: a signal that it is not needed any more. */
+  async explain(task, _, stop = null) {
+    const found = await request(`${this.path}/explain`, task, stop);
     if (found.optimum) Object.assign(found.optimum, { value: decode(found.optimum.value), action: decode(found.optimum.action, "u1") });
     if (found.landmarks) found.landmarks.leads = decode(found.landmarks.leads, "i2");
     if (found.answer) found.answer = decoded(found.answer);

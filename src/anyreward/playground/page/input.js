@@ -38,7 +38,8 @@ export class ExpressionInput {
       return true;
     } catch (error) {
       const before = text.length - text.trimStart().length;
-      this.error(error.message.split("\n")[0], typeof error.at === "number" ? error.at + before : null);
+      const more = /^the name/.test(error.what ?? "") ? ` ${error.accepted ?? ""}` : "";
+      this.error(error.message.split("\n")[0] + more, typeof error.at === "number" ? error.at + before : null);
       return false;
     }
   }

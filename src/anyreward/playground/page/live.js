@@ -11,6 +11,8 @@ export class Live {
     this.run.textContent = "Watch";
     this.again.disabled = true;
     this.image.removeAttribute("src");
+    this.image.hidden = true;
+    this.start = null;
     this.run.onclick = () => (this.socket ? this.pause() : this.open());
     this.again.onclick = () => this.restart(null);
     this.task = null;
@@ -21,12 +23,14 @@ export class Live {
   }
 
   open() {
+    this.paused = false;
     this.socket = this.engine.live();
     this.run.textContent = "Pause";
     this.text.textContent = "opening the environment ...";
     this.socket.onopen = () => {
       this.again.disabled = false;
-      if (this.task) this.send({ task: this.task });
+      if (this.start) this.send({ restart: this.start });
+      if (this.task?.terms.length) this.send({ task: this.task });
       else this.text.textContent = "waiting for a task: give a reward first";
     };
     this.socket.onmessage = ({ data }) => (typeof data === "string" ? this.state(JSON.parse(data)) : this.frame(data));
@@ -42,9 +46,11 @@ export class Live {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
   }
 
+  /** Play for a task; an empty one pauses. */
   ask(task) {
     this.task = task;
-    this.send({ task });
+    if (task.terms.length) this.send({ task });
+    if (this.socket && !this.paused) this.send({ pause: !task.terms.length });
   }
 
   pause() {
@@ -54,6 +60,7 @@ export class Live {
   }
 
   restart(start) {
+    this.start = start;
     if (!this.socket) this.open();
     this.send({ restart: start });
   }
@@ -69,16 +76,18 @@ export class Live {
     this.dots = [{ at: axes.map(({ index }) => state.features[index]) }];
     this.side = state.features.length > 2 ? [{ at: [state.features[0], state.features[2]] }] : null;
     const action = state.action_name ?? state.action;
-    this.text.textContent = `step ${state.steps}${action === undefined ? "" : `, action ${action}`}${state.over ? ", episode over" : ""}${state.placed === false ? ", this world starts where it likes" : ""}`;
+    this.text.textContent = `step ${state.steps}${action === undefined ? "" : `, action ${action}`}${state.over ? ", episode over" : ""}${state.placed === false && this.start ? ", this world starts where it likes" : ""}`;
+    if (state.placed === true) this.start = null;
     this.draw();
   }
 
   frame(bytes) {
     if (!bytes.byteLength) return;
     const address = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
-    const before = this.image.src;
+    if (this.address) URL.revokeObjectURL(this.address);
+    this.address = address;
+    this.image.hidden = false;
     this.image.onload = () => {
-      if (before.startsWith("blob:")) URL.revokeObjectURL(before);
       if (this.engine.scene.kind === "screen") {
         this.picture = this.image;
         this.draw();
@@ -95,7 +104,7 @@ export class Live {
     const { socket } = this;
     this.socket = null;
     if (socket) {
-      socket.onclose = null;
+      socket.onclose = socket.onmessage = null;
       socket.close();
     }
   }

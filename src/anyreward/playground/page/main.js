@@ -8,7 +8,7 @@ import { ExpressionInput } from "./input.js";
 import { Live } from "./live.js";
 import { presetsOf } from "./presets.js";
 import { saveGif, savePng, copied } from "./saving.js";
-import { Store, dab, emptyDocument, fromFragment, isEmpty, lowered, toFragment } from "./task.js";
+import { Store, dab, emptyDocument, fromFragment, isEmpty, lowered, shares, toFragment } from "./task.js";
 import { showAnswer, showTerms } from "./panels.js";
 import { View, drawBars, drawScale } from "./view.js";
 import { Walkers } from "./walkers.js";
@@ -41,6 +41,8 @@ let waiting = false;
 let settle = null;
 let walkers = null;
 let live = null;
+let asked = null;
+let shows = 0;
 let language = "python";
 const engines = new Map();
 
@@ -53,6 +55,7 @@ function say(text, bad = false) {
 
 /** Errors in words. */
 function failed(error) {
+  if (error.name === "AbortError") return;
   const at = typeof error.at === "number" ? ` (character ${error.at + 1})` : "";
   say(`${error.message.split("\n")[0]}${at}`, true);
 }
@@ -61,6 +64,7 @@ function failed(error) {
 
 function changed() {
   page.version++;
+  asked?.abort();
   $("undo").disabled = !store.past.length;
   $("redo").disabled = !store.future.length;
   if (page.engine) showTerms($("terms"), store, page.engine.scene);
@@ -93,12 +97,13 @@ async function ask() {
   event = null;
   clearTimeout(settle);
   try {
-    const quick = Boolean(stroke);
+    const quick = Boolean(stroke?.painted);
     const answer = task.terms.length ? await engine.answer(task, quick) : null;
     if (quick && !stroke) waiting = true; // the stroke has ended meanwhile
     if (engine === page.engine) {
       Object.assign(page, { answer, task, explanation: null, answered: version });
-      if (stroke === null || answer === null) say(answer?.notes?.[0] ?? "");
+      if (stroke === null || answer === null) say(answer?.notes?.[0] ?? unheard());
+      if (!answer) live?.ask(task);
       draw();
       if (began !== null) page.latency.push(performance.now() - began);
       if (!quick) code();
@@ -106,18 +111,32 @@ async function ask() {
       else if (!answer) showAnswer(engine.scene, null, null);
     }
   } catch (error) {
+    if (engine === page.engine) {
+      Object.assign(page, { answer: null, explanation: null, task });
+      draw();
+      code();
+      showAnswer(engine.scene, null, null, "No answer: see the message below the picture.");
+    }
     failed(error);
   }
   page.busy = false;
   if (waiting) ask();
 }
 
+/** Why a task that is edited changes nothing; empty if it does. */
+function unheard() {
+  const { tasks, active } = store.document;
+  const silent = !isEmpty(tasks[active]) && shares(store.document)[active] === 0;
+  return silent ? `Task ${"AB"[active]} has no share in the answer: move the slider.` : "";
+}
+
 /** What takes longer, when the task has not changed for a moment. */
 async function explain() {
   const { engine, task, answer } = page;
   const version = page.version;
+  asked = new AbortController();
   try {
-    const found = await engine.explain(task, page.answer);
+    const found = await engine.explain(task, page.answer, asked.signal);
     if (version !== page.version || engine !== page.engine) return;
     if (found.answer) page.answer = { ...page.answer, ...found.answer };
     page.explanation = found;
@@ -134,7 +153,8 @@ function draw() {
   const { engine, answer, explanation } = page;
   if (!engine) return;
   const { scene } = engine;
-  const tasks = store.document.tasks.filter((task, k) => !isEmpty(task) && (k === store.document.active || store.document.blend > 0));
+  const factors = shares(store.document);
+  const tasks = store.document.tasks.filter((_, k) => factors[k] > 0);
   const parts = {
     paint: Object.assign({}, ...tasks.map((task) => task.paint)),
     goals: tasks.flatMap((task) => task.goals).concat(),
@@ -149,11 +169,12 @@ function draw() {
   if (scene.kind === "arm") other.draw({ goals: sideGoals(parts.goals), walkers: live?.side });
   else if (scene.exact) {
     other.draw(optimum ? { ...parts, cursor: null, ...optimum, path: walkers?.path(optimum.action) } : {});
-    $("other-text").textContent = optimum ? `mean value ${number(optimum.optimal)}` : answer ? "computing ..." : "";
+    $("other-text").textContent = optimum ? `mean value ${number(optimum.optimal)}` : !answer ? "" : explanation ? "not known for this reward" : "computing ...";
   }
   const [low, high] = range(answer?.value ?? []);
-  $("scale-text").textContent = answer ? `value ${number(low)} to ${number(high)}` : "value of the agent's policy";
-  showAnswer(scene, answer, explanation);
+  const drawn = answer?.value.some((v) => !Number.isNaN(v));
+  $("scale-text").textContent = drawn ? `estimated value ${number(low)} to ${number(high)}` : answer ? "values cannot be drawn here" : "value of the agent's policy, as it estimates it";
+  if (answer || !page.task?.terms.length) showAnswer(scene, answer, explanation);
   $("landmark").textContent = landmark ? `From there the agent heads for the landmark at (${landmark.map(number).join(", ")}).` : "";
   drawBars($("z"), answer?.z);
   $("z-text").textContent = `d = ${scene.dim}`;
@@ -204,6 +225,8 @@ function use(place, first) {
     const amount = tool === "erase" ? 0 : tool === "cost" ? -strength : strength;
     const allowed = scene.kind === "maze" ? (i, j) => !view.wall(i, j) : undefined;
     const radius = Number($("size").value);
+    if (allowed && tool !== "erase" && first && !allowed(...place)) say("That is a wall.", true);
+    stroke.painted = true;
     store.change(() => {
       for (const at of stroke.last ? along(stroke.last, place) : [place]) {
         dab(store.task.paint, scene, at, radius, amount, allowed);
@@ -237,6 +260,7 @@ function exactly(place) {
   if (scene.kind === "maze") return view.wall(...place) ? null : place;
   const at = view.features(place).map((x, k) => {
     const axis = scene.axes[k];
+    if (axis.whole) return Math.round(x);
     const digits = Math.max(0, Math.ceil(2 - Math.log10(axis.high - axis.low)));
     return Number(x.toFixed(scene.kind === "screen" ? 0 : Math.min(digits, 12)));
   });
@@ -277,12 +301,12 @@ function begin(place) {
 
 function end() {
   if (!stroke) return;
-  const { states } = stroke;
+  const { states, painted } = stroke;
   stroke = null;
   page.drawing = false;
   if (states?.length > 1) store.change((d) => d.tasks[d.active].demonstrations.push({ states, weight: 1 }));
   else if (states) say("Drag to draw a way to follow.");
-  else ask();
+  else if (painted) ask();
 }
 
 function listen() {
@@ -318,8 +342,8 @@ function listen() {
   $("other").addEventListener("pointerdown", sideClick);
   document.addEventListener("keydown", (e) => {
     if (!(e.ctrlKey || e.metaKey) || e.target === $("expression")) return;
-    if (e.key === "z" && !e.shiftKey) store.undo();
-    else if (e.key === "y" || (e.key.toLowerCase() === "z" && e.shiftKey)) store.redo();
+    if (e.key === "z" && !e.shiftKey) travel("undo");
+    else if (e.key === "y" || (e.key.toLowerCase() === "z" && e.shiftKey)) travel("redo");
     else return;
     e.preventDefault();
   });
@@ -330,6 +354,11 @@ function listen() {
     draw();
   });
   for (const id of ["views", "main-view", "other-view"]) fit.observe($(id));
+}
+
+/** Undo or redo, unless a stroke goes on. */
+function travel(way) {
+  if (!stroke) store[way]();
 }
 
 function keys(e) {
@@ -347,7 +376,7 @@ function keys(e) {
       begin(cursor);
       end();
     }
-  } else if (number >= 1 && number <= TOOLS.length) choose(TOOLS[number - 1][0]);
+  } else if (number >= 1 && number <= TOOLS.length && !$("tools").children[number - 1].hidden) choose(TOOLS[number - 1][0]);
   else return;
   if (move && stroke && tool === "follow") use(cursor, false);
   e.preventDefault();
@@ -367,7 +396,7 @@ function sideClick(e) {
   if (scene?.kind !== "arm") return;
   const box = $("other").getBoundingClientRect();
   const [x, z] = other.features(other.place(e.clientX - box.left, e.clientY - box.top)).map((v) => Number(v.toFixed(2)));
-  live.height = z;
+  if (live) live.height = z;
   store.change((d) => {
     const { goals } = d.tasks[d.active];
     const [low, high] = scene.ranges[1];
@@ -386,14 +415,30 @@ async function openAgent(id) {
   return engines.get(id);
 }
 
-/** Show another agent; the task stays if the world is the same. */
+/** What must agree for a task to mean the same: the world, and what is drawn of it. */
+function worldKey(scene) {
+  return JSON.stringify([scene.kind, scene.name, scene.drawing, scene.walls, scene.axes, scene.features]);
+}
+
+/** Show another agent; the task stays if the world is the same. If another one is chosen meanwhile, that one counts. */
 async function show(id) {
+  const turn = ++shows;
   say("Loading ...");
-  const engine = await openAgent(id);
+  let engine;
+  try {
+    engine = await openAgent(id);
+  } catch (error) {
+    if (turn === shows && page.engine) $("agent").value = page.engine.scene.id.split(".")[0];
+    throw error;
+  }
+  if (turn !== shows) return;
   const before = page.engine?.scene;
   const { scene } = engine;
-  Object.assign(page, { engine, answer: null, explanation: null });
-  const same = before && before.kind === scene.kind && before.name === scene.name && JSON.stringify(before.axes) === JSON.stringify(scene.axes);
+  const same = before && worldKey(before) === worldKey(scene);
+  stroke = null;
+  page.drawing = false;
+  hovered = cursor = null;
+  Object.assign(page, { engine, answer: null, explanation: null, task: null });
   $("agent").value = id.split(".")[0];
   $("world").setAttribute("aria-label", `The world ${scene.name}; paint rewards here`);
   $("names").textContent = scene.features.join(", ");
@@ -401,8 +446,10 @@ async function show(id) {
   $("size").value = same ? $("size").value : scene.kind === "maze" ? 0 : 2.5;
   for (const button of $("tools").children) {
     const painting = ["reward", "cost"].includes(button.dataset.tool);
-    button.hidden = (painting && !scene.paintable) || (button.dataset.tool === "follow" && !scene.demonstrable);
+    const walking = scene.kind === "maze" || scene.kind === "square" || scene.live;
+    button.hidden = (painting && !scene.paintable) || (button.dataset.tool === "follow" && !scene.demonstrable) || (button.dataset.tool === "agent" && !walking);
   }
+  for (const id of ["size", "strength"]) $(id).parentElement.hidden = !scene.paintable;
   if (!scene.paintable && ["reward", "cost", "follow"].includes(tool)) choose("goal");
   view.show(scene);
   other.canvas.parentElement.hidden = !scene.exact && scene.kind !== "arm";
@@ -428,8 +475,14 @@ async function show(id) {
   $("preset").replaceChildren(new Option("choose ...", ""), ...options.filter((_, k) => !presets[k].fails), ...(fails.children.length ? [fails] : []));
   $("preset").disabled = !presets.length;
   say("");
-  if (!same && before) store.change((d) => Object.assign(d, emptyDocument()));
-  else changed();
+  if (same || !before) changed();
+  else store.begin(before.agent === scene.agent ? withoutPlaces(store.document) : emptyDocument());
+}
+
+/** The document without what was put into the picture, when other features are drawn. */
+function withoutPlaces(document) {
+  const tasks = document.tasks.map((task) => ({ ...task, paint: {}, goals: [], demonstrations: [] }));
+  return { ...document, tasks };
 }
 
 /** Which features are drawn, where there are more than two. */
@@ -451,11 +504,13 @@ function planeAxes(scene, id) {
 /** Buttons for the agents of the same world with another d. */
 function sizes(id) {
   const own = agents.find((one) => one.id === id.split(".")[0]);
-  const alike = agents.filter((one) => one.world === own?.world && Boolean(one.shipped) === Boolean(own?.shipped)).sort((a, b) => (a.dim || Infinity) - (b.dim || Infinity));
+  const alike = agents.filter((one) => one.group === own?.group && Boolean(one.shipped) === Boolean(own?.shipped)).sort((a, b) => (a.dim || Infinity) - (b.dim || Infinity));
   $("sizes").replaceChildren();
-  if (alike.length < 2 || alike.length > 6) return;
+  const dims = new Set(alike.map((one) => one.dim));
+  if (alike.length < 2 || alike.length > 6 || dims.size < alike.length) return;
   for (const one of alike) {
-    const button = Object.assign(document.createElement("button"), { textContent: one.dim ? `d = ${one.dim}` : "all d" });
+    const known = one.dim || engines.get(one.id)?.scene.dim;
+    const button = Object.assign(document.createElement("button"), { textContent: known ? `d = ${known}` : "largest d" });
     button.setAttribute("aria-checked", String(one.id === own.id));
     button.setAttribute("role", "radio");
     button.addEventListener("click", () => show(one.id).catch(failed));
@@ -477,8 +532,8 @@ function listedAgents() {
 
 function wire() {
   $("agent").addEventListener("change", () => show($("agent").value).catch(failed));
-  $("undo").addEventListener("click", () => store.undo());
-  $("redo").addEventListener("click", () => store.redo());
+  $("undo").addEventListener("click", () => travel("undo"));
+  $("redo").addEventListener("click", () => travel("redo"));
   $("clear").addEventListener("click", () => store.change((d) => Object.assign(d, emptyDocument())));
   $("strength").addEventListener("input", () => ($("strength-shown").value = $("strength").value));
   $("blend").addEventListener("pointerdown", () => store.remember());
@@ -498,14 +553,18 @@ function wire() {
   $("as-command").addEventListener("click", () => speak("command"));
   $("copy").addEventListener("click", async () => say((await copied($("code").textContent)) ? "Copied." : "Copying is not allowed here: select the code instead."));
   $("share").addEventListener("click", async () => {
-    history.replaceState(null, "", toFragment(store.document, agentName()));
+    history.replaceState(null, "", toFragment(store.document, sharedAgent()));
     say((await copied(location.href)) ? "The address of this task was copied." : "The address of this page now holds the task.");
   });
   $("png").addEventListener("click", () => savePng([$("world"), ...($("other-view").hidden ? [] : [$("other")])], caption()));
   $("gif").addEventListener("click", async () => {
     say("Recording ...");
-    await saveGif($("world"), () => walkers?.tick() ?? live?.tick(), draw);
-    say("Saved.");
+    try {
+      await saveGif($("world"), () => walkers?.tick() ?? live?.tick(), draw);
+      say("The film was saved.");
+    } catch (error) {
+      failed(error);
+    }
   });
   window.addEventListener("hashchange", () => restore().catch(failed));
 }
@@ -517,8 +576,12 @@ function speak(chosen) {
   code();
 }
 
-function agentName() {
-  return agents.find((one) => one.id === page.engine.scene.id.split(".")[0])?.name ?? "";
+/** What a shared address says of the agent: its name, its fingerprint, and the features that are drawn. */
+function sharedAgent() {
+  const { scene } = page.engine;
+  const name = agents.find((one) => one.id === scene.id.split(".")[0])?.name ?? "";
+  const chosen = scene.kind === "plane" && scene.features.length > 2;
+  return { name, hash: scene.agent.slice(0, 16), axes: chosen ? scene.axes.map(({ index }) => index) : null };
 }
 
 function caption() {
@@ -538,9 +601,17 @@ async function restore() {
     return agents[0];
   }
   if (!found) return null;
-  const agent = agents.find((one) => one.name === found.agent) ?? agents[0];
-  if (page.engine?.scene.id !== agent.id) await show(agent.id);
+  const agent = agents.find((one) => one.name === found.agent?.name);
+  const axes = found.agent?.axes?.every(Number.isInteger) && !bundles ? `.${found.agent.axes.join(".")}` : "";
+  const id = agent ? `${agent.id}${axes}` : agents[0].id;
+  if (page.engine?.scene.id !== id) await show(id);
+  if (!agent) {
+    say(`This task is for the agent "${found.agent?.name}", which is not offered here.`, true);
+    return agents[0];
+  }
+  const other = page.engine.scene.agent.slice(0, 16) !== found.agent.hash;
   store.change((d) => Object.assign(d, found.document));
+  if (other) say(`This agent has the name of the one that the task was made with, ${found.agent.name}, but was trained again.`);
   return agent;
 }
 
@@ -551,7 +622,7 @@ async function start() {
   drawScale($("scale"));
   const inside = document.getElementById("bundles");
   if (inside) bundles = JSON.parse(inside.textContent);
-  agents = bundles ? bundles.map(({ scene }) => ({ id: scene.id, name: scene.shipped ?? scene.run.split(/[/\\]/).pop(), world: scene.name, shipped: scene.shipped, dim: scene.dim })) : await listAgents();
+  agents = bundles ? bundles.map(({ scene }) => ({ id: scene.id, name: scene.shipped ?? scene.run.split(/[/\\]/).pop(), group: worldKey(scene), shipped: scene.shipped, dim: scene.dim })) : await listAgents();
   if (!agents.length) return say("There are no agents. Train one first: anyreward train four-rooms", true);
   listedAgents();
   if (!(await restore())) await show(agents[0].id);

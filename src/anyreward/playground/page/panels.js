@@ -2,6 +2,7 @@
 
 import { tidy } from "./task.js";
 
+const MOST_WEIGHT = 1_000_000;
 const $ = (id) => document.getElementById(id);
 
 function element(tag, text = "", more = {}) {
@@ -40,8 +41,10 @@ function row(text, weight, remove) {
     const input = element("input", "", { type: "number", step: "0.1", value: String(weight[0]), ariaLabel: `Weight of ${text}` });
     input.addEventListener("change", () => {
       const value = Number(input.value);
-      if (input.value !== "" && Math.abs(value) <= 1e6) weight[1](value);
-      else input.value = String(weight[0]);
+      const fits = input.value !== "" && Math.abs(value) <= MOST_WEIGHT;
+      input.setCustomValidity(fits ? "" : `A weight is a number from -${MOST_WEIGHT} to ${MOST_WEIGHT}.`);
+      if (fits) weight[1](value);
+      else input.reportValidity();
     });
     li.append(input);
   }
@@ -51,11 +54,12 @@ function row(text, weight, remove) {
   return li;
 }
 
-/** Score, trust and reasons. */
-export function showAnswer(scene, answer, explanation) {
+/** Score, trust and reasons; or, without an answer, why there is none. */
+export function showAnswer(scene, answer, explanation, none = "No reward yet.") {
   const { optimum, trust, planned } = explanation ?? {};
   const score = $("score");
-  if (!answer) score.textContent = "No reward yet.";
+  if (!answer) score.textContent = none;
+  else if (explanation && answer.z.every((x) => x === 0)) score.textContent = "Nothing to gain: every policy is equally good.";
   else if (optimum) {
     const share = optimum.normalised;
     const ratio = optimum.optimal > 0 ? ` Its value is ${percent(optimum.achieved / optimum.optimal)} of the optimal value.` : "";

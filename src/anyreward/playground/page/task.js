@@ -22,12 +22,18 @@ export function tidy(x, digits = 6) {
   return Number(x.toPrecision(digits));
 }
 
+/** The shares of tasks A and B: an empty one has none. */
+export function shares({ tasks: [a, b], blend }) {
+  const share = isEmpty(b) ? 0 : isEmpty(a) ? 1 : blend;
+  return [1 - share, share];
+}
+
 /** The document as a flat list of weighted terms, as engines and code take them. */
 export function lowered(document, scene) {
-  const [a, b] = document.tasks;
-  const share = isEmpty(b) ? 0 : isEmpty(a) ? 1 : document.blend;
   const terms = [];
-  for (const [task, factor] of [[a, 1 - share], [b, share]]) {
+  const factors = shares(document);
+  for (const [k, task] of document.tasks.entries()) {
+    const factor = factors[k];
     if (factor === 0) continue;
     const weight = (w) => tidy(w * factor);
     const runs = runsOf(task.paint);
@@ -51,9 +57,10 @@ export function ballText(at, scene) {
   return `hypot(${sides.join(", ")}) < 1`;
 }
 
-/** The radius of such a goal along an axis. */
+/** The radius of such a goal along an axis; between whole numbers, one of them. */
 export function ballRadius(axis) {
-  return 0.05 * (axis.high - axis.low);
+  const radius = 0.05 * (axis.high - axis.low);
+  return axis.whole ? Math.max(radius, 0.5) : radius;
 }
 
 /** Painted cells {index: value} as runs of consecutive values. */
@@ -141,6 +148,12 @@ export class Store {
     this.future = [];
   }
 
+  /** Another world: its history begins anew, with what is left of the document. */
+  begin(document) {
+    Object.assign(this, { document, past: [], future: [] });
+    this.onChange();
+  }
+
   undo() {
     this.travel(this.past, this.future);
   }
@@ -157,12 +170,13 @@ export class Store {
   }
 }
 
-/** The document as the fragment of an address, with the agent that it is for. */
+/** The document as the fragment of an address, with the agent, {name, hash, axes}, that it is for. */
 export function toFragment(document, agent) {
   const { tasks, blend, active } = document;
   const packed = tasks.map((t) => ({ p: runsOf(t.paint), g: t.goals.map((g) => [...g.at, g.weight]), e: t.expressions.map((e) => [e.text, e.weight]), d: t.demonstrations.map((d) => [d.states, d.weight]) }));
   const bytes = new TextEncoder().encode(JSON.stringify({ v: 1, agent, t: packed, b: blend, a: active }));
-  return `#${btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
+  const text = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return `#${btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
 }
 
 /** {document, agent} from the fragment of an address; null if it holds none, throws if it cannot be read. */

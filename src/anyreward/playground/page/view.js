@@ -142,7 +142,7 @@ export class View {
       }
     }
     context.putImageData(picture, 0, 0);
-    this.context.imageSmoothingEnabled = !this.cells;
+    this.context.imageSmoothingEnabled = !this.cells && !this.axes.some((axis) => axis.whole);
     const [dx, dy] = this.cells ? [0, 0] : [box.width / (grid.width - 1) / 2, box.height / (grid.height - 1) / 2];
     this.context.drawImage(heat, box.left - dx, box.top - dy, box.width + 2 * dx, box.height + 2 * dy);
   }
@@ -173,7 +173,8 @@ export class View {
     const size = Math.min(this.step * stride * 0.3, 11);
     const names = scene.actions.map((name) => name.toLowerCase());
     const plane = scene.kind === "plane";
-    for (let j = this.cells ? 0 : Math.floor(stride / 2); j < grid.height; j += stride) {
+    const tall = this.cells ? 1 : Math.max(1, Math.ceil(21 / (this.box.height / (grid.height - 1))));
+    for (let j = this.cells ? 0 : Math.floor(tall / 2); j < grid.height; j += tall) {
       for (let i = this.cells ? 0 : Math.floor(stride / 2); i < grid.width; i += stride) {
         const a = action[j * grid.width + i];
         if (a === 255) continue;
