@@ -461,3 +461,55 @@ def test_words_for_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> No
     tab.stroke((9, 9), (9, 8))
     tab.wait("document.getElementById('status').textContent.includes('anyreward play')", 30)
     tab.context.close()
+
+
+def test_a_task_stays_in_its_world(tab: Tab, browser: Browser) -> None:
+    tab.stroke((9, 9), (9, 8))
+    tab.settled()
+    tab.choose("four-rooms-d4")
+    tab.settled()
+    assert tab.page.locator("#terms li").count() == 1  # the same world: the task stays
+    tab.choose("continuous-maze")
+    tab.wait("playground.answer === null && playground.answered === playground.version")
+    assert tab.page.locator("#terms li").count() == 0
+    assert tab.page.is_disabled("#undo")
+    tab.page.click("#share")
+    unknown = tab.run(
+        """() => {
+            const data = JSON.parse(atob(location.hash.slice(1)));
+            data.agent.name = "nobody";
+            return location.href.split("#")[0] + "#" + btoa(JSON.stringify(data));
+        }"""
+    )
+    other = Tab(browser, unknown)
+    assert '"nobody", which is not offered here' in other.page.inner_text("#status")
+    assert other.page.locator("#terms li").count() == 0
+    other.close()
+
+
+def test_an_error_replaces_the_answer(tab: Tab) -> None:
+    tab.stroke((9, 9), (9, 8))
+    tab.settled()
+    assert "1.000" in tab.page.inner_text("#score")
+    tab.page.fill("#expression", "1e300 * x")
+    tab.page.press("#expression", "Enter")
+    tab.wait("playground.answer === null")
+    assert "No answer" in tab.page.inner_text("#score")
+    assert tab.page.inner_text("#trust") == ""
+    tab.page.click("#undo")
+    tab.settled()
+    assert "1.000" in tab.page.inner_text("#score")
+
+
+def test_a_task_without_a_share_says_so(tab: Tab) -> None:
+    tab.tool("goal")
+    tab.page.mouse.click(*tab.at(1, 1))
+    tab.page.click("#task-b")
+    tab.page.locator("#blend").fill("0")
+    tab.page.mouse.click(*tab.at(9, 9))
+    tab.settled()
+    assert "Task B has no share" in tab.page.inner_text("#status")
+    assert path_of(tab)[-1] == (1, 1)
+    tab.page.locator("#blend").fill("1")
+    tab.settled()
+    assert path_of(tab)[-1] == (9, 9)

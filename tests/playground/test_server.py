@@ -326,6 +326,19 @@ def test_the_command_serves_until_it_is_interrupted(run_folder: Path, tmp_path: 
     assert (process.returncode, output) == (0, "Stopped.\n")
 
 
+def test_the_command_makes_a_token(run_folder: Path, tmp_path: Path) -> None:
+    process, url = played(run_folder, tmp_path, "--token", "random")
+    try:
+        base, _, token = url.partition("?token=")
+        assert len(token) >= 40
+        assert httpx.get(f"{base}?token=random", trust_env=False).status_code == 401
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{base}api/agents", headers=bearer, trust_env=False).status_code == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
 def test_the_command_takes_a_token(run_folder: Path, tmp_path: Path) -> None:
     process, url = played(run_folder, tmp_path, "--token", "0123456789abcdef")
     try:

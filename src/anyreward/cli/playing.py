@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +29,8 @@ class Play:
     port: Annotated[int, Range(1, most=65535)] | None = None
     """Port to listen at. Without it: 8765, or the next free one."""
     token: str | None = None
-    """Token that browsers must have, of at least 16 letters, digits, - and _."""
+    """Token that browsers must have, of at least 16 letters, digits, - and _; or "random". Other users of the machine
+    can read a token that is given here."""
     runs: Path = Path("runs")
     """Folder whose run folders can be chosen on the page."""
     browser: bool = True
@@ -47,7 +49,8 @@ class Play:
         if self.run_folder is not None:
             Agent.load(self.run_folder)  # a mistake is shown here, before the page
         shelf = Shelf(self.run_folder, self.runs)
-        serve(shelf, host=self.host, port=self.port, token=self.token, browser=self.browser)
+        token = secrets.token_urlsafe(32) if self.token == "random" else self.token
+        serve(shelf, host=self.host, port=self.port, token=token, browser=self.browser)
 
 
 @dataclass(frozen=True)

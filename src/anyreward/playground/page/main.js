@@ -102,7 +102,7 @@ async function ask() {
     if (quick && !stroke) waiting = true; // the stroke has ended meanwhile
     if (engine === page.engine) {
       Object.assign(page, { answer, task, explanation: null, answered: version });
-      if (stroke === null || answer === null) say(answer?.notes?.[0] ?? unheard());
+      if (!quick || answer === null) say(answer?.notes?.[0] ?? unheard());
       if (!answer) live?.ask(task);
       draw();
       if (began !== null) page.latency.push(performance.now() - began);
