@@ -228,7 +228,7 @@ class Scene:
             inside = (x >= 0) & (x < self.maze.width) & (y >= 0) & (y < self.maze.height)
             cells = y * self.maze.width + x
             if not (inside & np.isin(cells, self.maze.free)).all():
-                raise UserError("The demonstration leaves the free cells of the maze.")
+                raise UserError("A place of the task is not a free cell of the maze.")
             return np.asarray(cells)
         if self.kind != "square":
             raise UserError("Demonstrations can be drawn in mazes only.")

@@ -64,6 +64,8 @@ class Shelf:
         if drawn and (len(drawn) != 2 or not all(len(part) <= 3 and part.isdecimal() for part in drawn)):
             raise KeyError(identity)
         chosen = (int(drawn[0]), int(drawn[1])) if drawn else None
+        if (found := self._scenes.get(identity)) is not None:  # another one that is being loaded does not stop it
+            return found
         with self._lock:
             if identity not in self._scenes:
                 shipped = shipped_name(path)
