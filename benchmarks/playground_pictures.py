@@ -13,9 +13,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from anyreward.playground.export import export_page
 
-FOLDER = Path(__file__).parent.parent / "docs" / "playground"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "playground"
 PORT = 8898
-PACMAN = Path(__file__).parent / "results" / "worlds" / "ms-pacman-fast-seed0"
+PACMAN = Path("benchmarks/results/worlds/ms-pacman-fast-seed0")
 PAGES = {
     "four-rooms": ["four-rooms", "four-rooms-d25", "four-rooms-d10", "four-rooms-d4"],
     "continuous-maze": ["continuous-maze", "continuous-maze-d25"],
@@ -116,7 +117,7 @@ def main() -> None:
         size = export_page([Path(f"shipped:{agent}") for agent in agents], FOLDER / f"{name}.html")
         print(f"{name}.html: {size / 1e6:.1f} MB")
     command = [sys.executable, "-m", "anyreward", "play", str(PACMAN), "--port", str(PORT), "--no-browser"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         assert server.stdout is not None
         print(server.stdout.readline().strip())
