@@ -443,3 +443,12 @@ def test_a_correction_that_is_not_finite_is_never_good(agent: ar.Agent) -> None:
         assert "not finite" in broken.trust.reasons[0]
     assert verdict_of(np.nan, 1.0, 0.0, 1.0, NOTHING, "")[0] == "do not rely on it"
     assert verdict_of(np.inf, 1.0, 0.0, 1.0, NOTHING, "")[0] == "do not rely on it"
+
+
+def test_a_constant_reward_leaves_nothing_to_gain() -> None:
+    """It is not for want of held-out transitions that there is no prediction."""
+    agent = ar.train("...\n.#.\n...", updates=400, progress=False)
+    with pytest.warns(UserWarning, match="every policy is equally good"):
+        trust = agent.ask(ar.reward("-1")).trust
+    assert trust.verdict == "nothing to gain"
+    assert "too few" not in str(trust)

@@ -229,7 +229,9 @@ def report(policy: Policy) -> Trust:
         residual = _residual(policy, r / policy.reward_scale)
         if not bool(r.any()):
             missing = "the reward is zero in all held-out transitions"
-        elif policy.z.any():
+        elif not policy.z.any():  # a constant reward, whose mean was removed
+            nothing = bool(found.z.any())
+        else:
             predicted, value = _predicted(policy, known, pays)
             nothing = predicted is None and value is not None
     typical = 1.0 if policy.model.landmarks is not None else typicality(policy.z, known.training_z)
