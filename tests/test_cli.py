@@ -112,7 +112,15 @@ def test_doctor_uses_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     works = {name: works for name, works, _ in check_parts()}
-    for part in ("core", "FetchReach", "Ms. Pacman", "figures", "datasets", "TensorBoard"):  # all are installed here
+    for part in (
+        "core",
+        "FetchReach",
+        "Ms. Pacman",
+        "figures",
+        "datasets",
+        "TensorBoard",
+        "playground",
+    ):  # all installed
         assert part in out
         assert works[part]
 

@@ -98,6 +98,16 @@ def _tensorboard() -> str:
     return f"tensorboard {metadata.version('tensorboard')}"
 
 
+def _playground() -> str:
+    needed = ("fastapi", "uvicorn", "websockets")
+    try:
+        for name in needed:
+            import_module(name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error.name} is not installed: pip install 'anyreward[play]'") from None
+    return ", ".join(f"{name} {metadata.version(name)}" for name in needed)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "core": _core,
     "compiled updates": _compiler,
@@ -108,4 +118,5 @@ PARTS: dict[str, Callable[[], str]] = {
     "figures": _figures,
     "datasets": _datasets,
     "TensorBoard": _tensorboard,
+    "playground": _playground,
 }
