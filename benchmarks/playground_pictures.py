@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -25,8 +26,8 @@ PAGES = {
 
 def opened(browser: Browser, address: str, name: str, width: int = 1280, height: int = 800, dark: bool = False) -> Page:
     """The page with an agent."""
-    scheme = "dark" if dark else "light"
-    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+    scheme: Literal["dark", "light"] = "dark" if dark else "light"
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(address)
     while not page.evaluate("Boolean(window.playground && window.playground.ready)"):
         page.wait_for_timeout(50)

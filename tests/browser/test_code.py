@@ -232,7 +232,7 @@ def test_commands_survive_the_shell_and_the_command_line(module: Module, scenes:
     columns = {"x": np.array([1.0, 2.0]), "y": np.array([3.0, 0.0])}
     for (_, term), sent in zip(rewards.terms, terms, strict=False):
         (_, own) = ar.reward(sent["text"]).terms[0]
-        np.testing.assert_array_equal(term.of(columns), sent["weight"] * own.of(columns))  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(term.of(columns), sent["weight"] * own.of(columns))
 
 
 @pytest.mark.parametrize("text", ["+".join("x" * 499), "-" * 40 + "x"])

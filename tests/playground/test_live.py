@@ -91,7 +91,7 @@ def test_an_episode_begins_where_it_was_asked_to(world: str, start: Any, expecte
     # the state itself has changed, and not only what is observed of it
     twin = gym.make(world).unwrapped
     twin.reset()
-    twin.state = np.array(features)  # type: ignore[attr-defined]
+    twin.state = np.array(features)
     after = twin.step(np.int64(moved["action"]))[0]
     assert moved["features"] == pytest.approx(after.tolist(), abs=1e-5)
 
@@ -224,10 +224,10 @@ def test_ms_pacman_is_where_her_features_say() -> None:
             step = live.step(policy)
             assert not step["over"]
             twin.step(np.int64(step["action"]))
-            ram = twin.unwrapped.game.getRAM()  # type: ignore[attr-defined]
+            ram = twin.unwrapped.game.getRAM()
             assert step["features"] == [float(ram[10]) - 8, float(ram[16]) + 6]
             image = decoded(live.frame())
-            assert np.array_equal(image, twin.render())  # type: ignore[arg-type]
+            assert np.array_equal(image, twin.render())
             yellow = np.argwhere((image[:170] == (210, 164, 74)).all(2))[:, ::-1]
             if len(yellow):  # she blinks
                 at = np.array(view["low"]) + (yellow.mean(0) + 0.5) / size * np.subtract(view["high"], view["low"])
@@ -406,7 +406,7 @@ def test_on_macos_the_arm_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_of_actions_fit_the_actions() -> None:
     for name in ("CliffWalking-v1", "Taxi-v4", "FrozenLake8x8-v1", "anyreward/Labyrinth-v0"):
         env = gym.make(name)
-        assert len(action_names(env)) == env.action_space.n  # type: ignore[attr-defined]
+        assert len(action_names(env)) == env.action_space.n
         env.close()
     env = gym.make("MountainCar-v0")
     env.reset(seed=0)

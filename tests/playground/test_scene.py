@@ -160,8 +160,8 @@ def test_categories_with_coordinates_and_worlds_that_cannot_be_opened() -> None:
     env = gym.make("FrozenLake-v1", is_slippery=False)
     with pytest.raises(ar.UserError, match="two features"):
         Scene(ar.train("FrozenLake-v1", updates=200, progress=False))
-    env.unwrapped.feature_table = np.stack(np.divmod(np.arange(16), 4)[::-1], 1)  # type: ignore[attr-defined]
-    env.unwrapped.feature_names = ("x", "y")  # type: ignore[attr-defined]
+    env.unwrapped.feature_table = np.stack(np.divmod(np.arange(16), 4)[::-1], 1)
+    env.unwrapped.feature_names = ("x", "y")
     agent = ar.train(env, updates=200, progress=False)
     scene = Scene(agent)
     assert (scene.kind, scene.describe()["live"]) == ("plane", False)

@@ -75,7 +75,7 @@ def test_the_command_line_takes_it_as_json_and_as_a_file(
 )
 def test_bad_arrays_are_refused(given: dict[str, object], says: str) -> None:
     with pytest.raises(ar.UserError, match=says):
-        ar.painted(**{"values": np.zeros((3, 3)), "low": (0, 0), "high": (10, 10)} | given)  # type: ignore[arg-type]
+        ar.painted(**{"values": np.zeros((3, 3)), "low": (0, 0), "high": (10, 10)} | given)
 
 
 def test_unknown_features_are_named(agent: ar.Agent) -> None:

@@ -21,9 +21,9 @@ def test_a_step_is_that_of_gymnasium() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         state, torque = np.array([rng.uniform(-4, 4), rng.uniform(-8, 8)]), rng.uniform(-3, 3)
-        env.state = state.copy()  # type: ignore[attr-defined]
+        env.state = state.copy()
         _, reward, *_ = env.step(np.array([torque]))
-        np.testing.assert_allclose(pendulum_step(state[None], np.array([torque]))[0], env.state)  # type: ignore[attr-defined]
+        np.testing.assert_allclose(pendulum_step(state[None], np.array([torque]))[0], env.state)
         ours = swing_up_reward(state[None], np.clip([torque], -2, 2))
         assert float(reward) == pytest.approx(float(ours[0]))
 

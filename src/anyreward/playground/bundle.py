@@ -94,7 +94,7 @@ class Bundle:
         self.add("gridIndex", index, "u2")
         self.add("gridShare", share, "f4")
         if scene.kind == "square":
-            self._known("", states)
+            self._known(states)
             self.numbers["centreCorners"] = B.known.corners
             self.add("centres", B.known.rows, "f4")
             self.add("centreScale", B.known.scale, "f8")
@@ -109,15 +109,16 @@ class Bundle:
         if len(F.landmarks) == len(states) and 0 < F.V.numel() <= MOST_LANDMARK_NUMBERS:
             self.add("landmarkV", F.V, "f2")
 
-    def _known(self, prefix: str, known: KnownRows) -> None:
-        self.add(f"{prefix}points", known.rows[:, :2], "f4")
-        self.add(f"{prefix}scale", known.scale[:2], "f8")
+    def _known(self, known: KnownRows) -> None:
+        """The points that stand for states of two numbers, and what tells them apart."""
+        self.add("points", known.rows[:, :2], "f4")
+        self.add("scale", known.scale[:2], "f8")
         if len(known.examples):
-            self.add(f"{prefix}examples", known.examples[:, :2], "f4")
-            self.add(f"{prefix}exampleOf", known.example_of, "u2")
-            self.add(f"{prefix}alike", known.alike, "u2")
+            self.add("examples", known.examples[:, :2], "f4")
+            self.add("exampleOf", known.example_of, "u2")
+            self.add("alike", known.alike, "u2")
         if known.triangulation is not None:
-            self.add(f"{prefix}triangles", known.triangulation, "u2")
+            self.add("triangles", known.triangulation, "u2")
 
     def _networks(self, model: Model, F: Forward, B: Backward) -> dict[str, Any]:
         knowledge, sample, encoder = self.scene.agent.knowledge, self.scene.agent.sample, model.observation_encoder

@@ -24,6 +24,7 @@ class Connection(H11Protocol):
     limits: ClassVar[Limits] = Limits()
     _late: asyncio.TimerHandle | None = None
 
+    # uvicorn narrows the type that asyncio gives to the transport, so the same signature does not fit asyncio's class
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock, or refuse the connection."""
         super().connection_made(transport)

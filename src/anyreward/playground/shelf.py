@@ -33,7 +33,7 @@ class Shelf:
         if run is not None:
             shipped = [run, *shipped]
             runs = [path for path in runs if path.resolve() != run.resolve()]
-        self._places = {_identity(path): path for path in [*shipped, *runs]}
+        self._places = {_identity(str(path)): path for path in [*shipped, *runs]}
         self._scenes: dict[str, Scene] = {}
         self._lock = threading.Lock()
 
@@ -49,7 +49,7 @@ class Shelf:
                 continue
             run = None if shipped else str(path)
             # agents of one world, whose d can be compared; other objects than worlds by name have only their name
-            group = _identity(Path(json.dumps([world.get("name"), world.get("recipe")], sort_keys=True)))
+            group = _identity(json.dumps([world.get("name"), world.get("recipe")], sort_keys=True))
             entry = {"id": identity, "name": shipped or path.name, "world": str(world.get("name")), "dim": dim}
             found.append(entry | {"run": run, "shipped": shipped, "group": group})
         return found
@@ -77,6 +77,6 @@ class Shelf:
             return self._scenes[identity]
 
 
-def _identity(path: Path) -> str:
-    """An id that says nothing of the path."""
-    return hashlib.sha256(str(path).encode()).hexdigest()[:16]
+def _identity(text: str) -> str:
+    """An id that says nothing of the text, such as a path, that it stands for."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
