@@ -8,7 +8,7 @@ import { ExpressionInput } from "./input.js";
 import { Live } from "./live.js";
 import { presetsOf } from "./presets.js";
 import { saveGif, savePng, copied } from "./saving.js";
-import { Store, dab, emptyDocument, fromFragment, isEmpty, lowered, shares, toFragment } from "./task.js";
+import { Store, dab, emptyDocument, forbidding, fromFragment, isEmpty, lowered, shares, toFragment } from "./task.js";
 import { showAnswer, showTerms } from "./panels.js";
 import { View, drawBars, drawScale } from "./view.js";
 import { Walkers } from "./walkers.js";
@@ -250,7 +250,7 @@ function use(place, first) {
     const { goals } = d.tasks[d.active];
     const same = goals.findIndex((goal) => goal.at.every((x, k) => x === at[k]));
     if (same >= 0) goals.splice(same, 1);
-    else goals.push({ at, weight: tool === "goal" ? 1 : -0.5 });
+    else goals.push({ at, weight: tool === "goal" ? 1 : forbidding(scene) });
   });
 }
 

@@ -1,5 +1,6 @@
 // Tasks to begin with, made for the world at hand, and a few that fail.
 
+import { forbidding } from "./task.js";
 import { worldOf } from "./world.js";
 
 /** [{name, fails, make() -> a task}] for a scene; an empty list where nothing is known of the world. */
@@ -10,9 +11,9 @@ export function presetsOf(scene) {
   return [];
 }
 
-function task({ goals = [], expressions = [], paint = {} }) {
+function task({ goals = [], expressions = [] }) {
   return {
-    paint,
+    paint: {},
     goals: goals.map(([at, weight]) => ({ at, weight })),
     expressions: expressions.map((text) => ({ text, weight: 1 })),
     demonstrations: [],
@@ -62,13 +63,12 @@ function mazePresets(scene) {
   const [a, b, c] = [far[0], far[1 % far.length], far[2 % far.length]];
   const onWay = between(world, a, b);
   const middle = onWay[Math.floor(onWay.length / 2)] ?? a;
-  const forbidden = [middle, ...[0, 1, 2, 3].map((move) => world.step(middle, move))].filter((at) => String(at) !== String(middle) || at === middle);
+  const around = [0, 1, 2, 3].map((move) => world.step(middle, move)).filter((at) => String(at) !== String(middle));
+  const forbidden = [middle, ...around].filter((at) => String(at) !== String(b));
   const near = between(world, middle, c)[1] ?? middle;
-  const paint = {};
-  for (const [x, y] of forbidden) paint[y * scene.grid.width + x] = -1;
   return [
     { name: "a goal", make: () => task({ goals: [[b, 1]] }) },
-    { name: "a goal and a forbidden region", make: () => task({ goals: [[b, 1]], paint }) },
+    { name: "a goal and a forbidden region", make: () => task({ goals: [[b, 1], ...forbidden.map((at) => [at, forbidding(scene)])] }) },
     { name: "the nearest of two goals", make: () => task({ goals: [[b, 1], [c, 1]] }) },
     { name: "a small reward near, a large one far", make: () => task({ goals: [[near, 0.3], [b, 1]] }) },
     { name: "-distance to a goal", make: () => task({ expressions: [`-hypot(x - ${b[0]}, y - ${b[1]})`] }) },

@@ -57,6 +57,15 @@ export function ballText(at, scene) {
   return `hypot(${sides.join(", ")}) < 1`;
 }
 
+/**
+ * The weight of a forbidden place. For tables, which are exact, what a goal pays in as many steps as the world is wide and
+ * high, so that a detour is worth it. Networks are trained for sums of few goals: the paper's -0.5.
+ */
+export function forbidding(scene) {
+  if (scene.method !== "tables") return -0.5;
+  return scene.kind === "maze" ? -(scene.grid.width + scene.grid.height) : -20;
+}
+
 /** The radius of such a goal along an axis; between whole numbers, one of them. */
 export function ballRadius(axis) {
   const radius = 0.05 * (axis.high - axis.low);
