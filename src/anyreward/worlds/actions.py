@@ -1,0 +1,113 @@
+"""The actions of an environment: a list of them, which are numbered, or all points of a box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from anyreward.errors import UserError, shown
+from anyreward.worlds.spaces import Array, Space
+
+
+@dataclass(frozen=True, eq=False)
+class ActionSet:
+    """The actions of an environment, and how they are counted or scaled.
+
+    Inside the library, listed actions are whole numbers (n,) from zero, and the actions of a box are rows (n, width)
+    of numbers from -1 to 1, one for each number of the environment's own actions. Some actions of a box can be listed.
+    """
+
+    count: int
+    """The number of listed actions; 0 if every action of the box is possible."""
+    start: int = 0
+    """The environment's first action, if its space is Discrete."""
+    box: gym.spaces.Box | None = None
+    """The environment's space, if it is a Box."""
+    table: Array | None = None
+    """(count, width) the listed actions of the box, from -1 to 1."""
+
+    @property
+    def continuous(self) -> bool:
+        """Whether every action of a box is possible."""
+        return self.box is not None and self.table is None
+
+    @property
+    def width(self) -> int:
+        """The number of numbers of an action of the box; 0 without a box."""
+        return 0 if self.box is None else int(np.prod(self.box.shape))
+
+    @property
+    def space(self) -> Space:
+        """The action space of the environment."""
+        return self.box if self.box is not None else gym.spaces.Discrete(self.count, start=self.start)
+
+    @cached_property
+    def _ends(self) -> tuple[Array, Array]:
+        """(width,) the smallest and the largest value of each number of an action."""
+        assert self.box is not None
+        return self.box.low.astype(np.float64).ravel(), self.box.high.astype(np.float64).ravel()
+
+    def sample(self, random: np.random.Generator, n: int) -> Array:
+        """(n,) the numbers of uniformly random listed actions, or (n, width) uniformly random actions of the box."""
+        if not self.continuous:
+            return random.integers(self.count, size=n)
+        return random.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
+
+    def outward(self, actions: Array) -> Array:
+        """Actions as the environment takes them, (n, ...)."""
+        if self.box is None:
+            return np.asarray(actions) + self.start
+        rows = self.numbers(actions)
+        if self.box.dtype is not None and self.box.dtype.kind in "iu":
+            rows = np.round(rows)
+        return rows.reshape(-1, *self.box.shape).astype(self.box.dtype)
+
+    def numbers(self, actions: Array) -> Array:
+        """(n, width) actions of the box in its own units, as numbers; they are clipped to its bounds."""
+        scaled = np.asarray(actions if self.table is None else self.table[np.asarray(actions)], dtype=np.float64)
+        low, high = self._ends
+        return np.asarray(low + (np.clip(scaled, -1.0, 1.0) + 1) / 2 * (high - low))
+
+    def inward(self, actions: Any) -> Array:
+        """The inverse of `outward`; a listed action of a box becomes the number of the nearest one."""
+        if self.box is None:
+            return np.asarray(actions) - self.start
+        low, high = self._ends
+        rows = np.asarray(actions, dtype=np.float64).reshape(len(actions), -1)
+        span = np.where(high > low, high - low, 1.0)
+        scaled = np.clip(2 * (rows - low) / span - 1, -1.0, 1.0)
+        if self.table is None:
+            return scaled.astype(np.float32)
+        return np.asarray(np.square(scaled[:, None] - self.table).sum(2).argmin(1))
+
+    def listed(self, levels: int) -> ActionSet:
+        """These actions, of which a box keeps a grid of ``levels`` values for each number."""
+        if self.box is None:
+            return self
+        grid = np.array(list(product(np.linspace(-1.0, 1.0, levels), repeat=self.width)), dtype=np.float32)
+        return ActionSet(len(grid), box=self.box, table=grid)
+
+
+def action_set(space: Space) -> ActionSet:
+    """The actions of a space, Discrete or a bounded Box; raises for any other."""
+    if isinstance(space, gym.spaces.Discrete):
+        return ActionSet(int(space.n), int(space.start))
+    if not isinstance(space, gym.spaces.Box):
+        raise UserError(
+            f"The action space is {shown(space)}; supported: Discrete, and Box with finite bounds. Wrap the "
+            "environment so that it takes one of these (gymnasium.wrappers.TransformAction)."
+        )
+    if space.dtype is None or space.dtype.kind not in "fiu" or int(np.prod(space.shape)) == 0:
+        raise UserError(f"The action space is {shown(space)}; supported: a Box of at least one number.")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UserError(
+            f"The action space is {shown(space)}, which has no finite bounds; actions are scaled to them, so they "
+            "are needed. Wrap the environment: gymnasium.wrappers.TransformAction(env, lambda action: action, "
+            f"gymnasium.spaces.Box(-1.0, 1.0, {tuple(space.shape)})), with the bounds that are useful."
+        )
+    return ActionSet(0, box=space)
