@@ -1,6 +1,6 @@
 """Gymnasium environments, and the `World` class that describes an environment to the library."""
 
-from anyreward.worlds import continuous_maze, fetch_reach, maze, ms_pacman
+from anyreward.worlds import continuous_maze, fetch_reach, maze, ms_pacman, point_mass
 from anyreward.worlds.maze import FOUR_ROOMS, Maze, parse_maze
 from anyreward.worlds.world import World, open_world
 
@@ -10,3 +10,4 @@ maze.register()
 continuous_maze.register()
 fetch_reach.register()
 ms_pacman.register()
+point_mass.register()

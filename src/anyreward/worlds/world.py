@@ -30,6 +30,7 @@ NAMED = {
     "continuous-maze": "anyreward/ContinuousMaze-v0",
     "fetch-reach": "anyreward/FetchReach-v0",
     "ms-pacman": "anyreward/MsPacman-v0",
+    "point-mass-maze": "anyreward/PointMassMaze-v0",
 }
 """Short names of the built-in worlds."""
 DESCRIBED = {
