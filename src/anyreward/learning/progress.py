@@ -19,13 +19,18 @@ class TrainingProgress:
         console: Console | None = None,
         lines: int = 10,
         what: tuple[str, str] = ("training", "updates"),
+        seconds: float | None = None,
     ) -> None:
-        """Show progress to ``total`` updates, of which ``begun`` were done before; ``what`` is (title, unit)."""
+        """Show progress to ``total`` updates, of which ``begun`` were done before; ``what`` is (title, unit).
+
+        Without a terminal there are ``lines`` in all, or one every so many ``seconds``.
+        """
         title, self._unit = what
         self._console = console or Console(stderr=True)
         self._total, self._enabled, self._begun = total, enabled, begun
         self._started = time.perf_counter()
         self._line_every, self._next_line = max(1, total // lines), max(1, total // lines)
+        self._seconds, self._next_second = seconds, seconds or 0.0
         self._bar: Progress | None = None
         self._task = TaskID(0)
         if enabled and self._console.is_terminal:
@@ -62,11 +67,12 @@ class TrainingProgress:
         rate = (done - self._begun) / max(elapsed, 1e-9)
         if self._bar:
             self._bar.update(self._task, completed=done, rate=rate, note=note)
-        elif self._enabled and done >= self._next_line:
+        elif self._enabled and (done >= self._next_line if self._seconds is None else elapsed >= self._next_second):
             left = (self._total - done) / max(rate, 1e-9)
             pace = f"{rate:.0f} {self._unit}/s  {left:.0f} s left"
             self.say(f"{done:,}/{self._total:,} {self._unit}  {pace}  {note}".rstrip())
             self._next_line = (done // self._line_every + 1) * self._line_every
+            self._next_second = elapsed + (self._seconds or 0.0)
 
     def __exit__(self, *failure: object) -> None:
         if self._bar:

@@ -9,9 +9,10 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,8 @@ TEMPORARY = ".anyreward-"
 """Beginning of the names of temporary files."""
 MEMORY_SHARE = 0.9
 """Largest share of the free memory that the content of a file may take."""
+CHUNK = 2**24
+"""Number of bytes of a large array that are read at a time."""
 CONTAINERS = (
     ("/sys/fs/cgroup", "memory.max", "anon"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "total_rss"),
@@ -95,31 +98,98 @@ def reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".").removesuffix(":")
 
 
-def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The arrays of an .npz file, or those of ``names``; raises `UserError` if it is unreadable or holds objects.
+class Header(NamedTuple):
+    """What a file declares of an array."""
 
-    The sizes that the file declares are compared with its content and with the free memory before an array is read.
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def rows_at_once(self) -> int:
+        """The number of rows that are read at a time."""
+        return max(1, CHUNK * max(1, self.shape[0]) // max(1, self.size))
+
+
+class NpzFile:
+    """The arrays of an open .npz file; the sizes that it declares agree with its content. See `open_npz`."""
+
+    def __init__(self, path: Path, file: zipfile.ZipFile, names: Collection[str] | None) -> None:
+        self._file = file
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        _check_members(path, file)
+        for info in file.infolist():
+            key = info.filename.removesuffix(".npy")
+            if info.filename.endswith(".npy") if names is None else key in names:
+                if key in self._members:
+                    raise ValueError(f"{key} occurs twice")
+                self._members[key] = info
+        self.headers = {key: _header(file, key, info) for key, info in self._members.items()}
+
+    def read(self, key: str, count: Callable[[int], object] | None = None) -> Any:
+        """An array; ``count`` is told the number of bytes of each part that was read."""
+        with self._file.open(self._members[key]) as stream:
+            source: Any = stream if count is None else _Counted(stream, count)
+            array = np.lib.format.read_array(source, allow_pickle=False)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)  # PyTorch takes no other byte order
+
+    def rows(self, key: str) -> Iterator[Any]:
+        """The rows of an array, some at a time."""
+        shape, dtype = self.headers[key]
+        n, at_once = shape[0], self.headers[key].rows_at_once
+        with self._file.open(self._members[key]) as stream:
+            np.lib.format.read_magic(stream)
+            if np.lib.format.read_array_header_1_0(stream)[1]:  # the order of Fortran: a row is in many places
+                whole = self.read(key)
+                yield from (whole[start : start + at_once] for start in range(0, n, at_once))
+                return
+            for start in range(0, n, at_once):
+                part = (min(at_once, n - start), *shape[1:])
+                content = stream.read(math.prod(part) * dtype.itemsize)
+                yield np.frombuffer(content, dtype).reshape(part).astype(dtype.newbyteorder("="), copy=False)
+
+
+class _Counted:
+    """A stream that reports the number of bytes of each part that is read."""
+
+    def __init__(self, stream: IO[bytes], count: Callable[[int], object]) -> None:
+        self._stream, self._count = stream, count
+
+    def read(self, size: int) -> bytes:
+        content = self._stream.read(size)
+        self._count(len(content))
+        return content
+
+
+@contextmanager
+def open_npz(path: Path, names: Collection[str] | None = None) -> Iterator[NpzFile]:
+    """An .npz file with the headers of its arrays, or of those of ``names``; nothing else is read yet.
+
+    Raises `UserError` if it is unreadable or holds Python objects, also while it is read.
     """
     try:
         if not path.is_file():
             raise UserError(f"There is no file {path}.")
         with zipfile.ZipFile(path) as file:
-            _check_members(path, file)
-            members: dict[str, zipfile.ZipInfo] = {}
-            for info in file.infolist():
-                key = info.filename.removesuffix(".npy")
-                if info.filename.endswith(".npy") if names is None else key in names:
-                    if key in members:
-                        raise ValueError(f"{key} occurs twice")
-                    members[key] = info
-            check_fits(sum(info.file_size for info in members.values()), str(path))
-            for key, info in members.items():
-                _check_header(file, key, info)
-            return {key: _read_member(file, info) for key, info in members.items()}
+            yield NpzFile(path, file, names)
     except UserError:
         raise
     except Exception as error:  # damage makes zipfile, its decompressors and NumPy raise errors of a dozen kinds
         raise UserError(f"{path} is not a readable .npz of plain arrays: {reason(error)}.") from error
+
+
+def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The arrays of an .npz file, or those of ``names``; raises `UserError` if it is unreadable or holds objects.
+
+    The sizes that the file declares are compared with its content and with the free memory before an array is read.
+    """
+    with open_npz(path, names) as file:
+        check_fits(sum(header.size for header in file.headers.values()), str(path))
+        return {key: file.read(key) for key in file.headers}
 
 
 def _check_members(path: Path, file: zipfile.ZipFile) -> None:
@@ -134,8 +204,8 @@ def _check_members(path: Path, file: zipfile.ZipFile) -> None:
         file.open(info).close()  # compares both places of its name
 
 
-def _check_header(file: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> None:
-    """Raise unless an .npy file in a zip file holds as many bytes as its header declares."""
+def _header(file: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> Header:
+    """The header of an .npy file in a zip file; raises unless the file holds as many bytes as it declares."""
     with file.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):  # NumPy writes others for structured arrays only
@@ -148,12 +218,7 @@ def _check_header(file: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> Non
             raise ValueError(
                 f"{key} declares the shape {shape} of {dtype}, {declared:,} bytes, but holds {held:,} bytes"
             )
-
-
-def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
-    with file.open(info) as stream:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)  # PyTorch takes no other byte order
+    return Header(shape, dtype)
 
 
 def check_fits(needed: int, what: str) -> None:
