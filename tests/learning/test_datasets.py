@@ -16,6 +16,7 @@ from anyreward import Dataset, UserError, open_dataset
 from anyreward.learning.datasets import is_dataset
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import feature_map
+from anyreward.worlds.actions import action_set
 
 STATES = {
     "observations": np.array([0, 1, 4]),
@@ -35,8 +36,7 @@ def save(folder: Path, **arrays: Any) -> Path:
 
 
 def transitions(data: Dataset) -> Transitions:
-    assert isinstance(data.action_space, gym.spaces.Discrete)
-    return data.transitions(feature_map("auto", data.observation_space, int(data.action_space.n)))
+    return data.transitions(feature_map("auto", data.observation_space, action_set(data.action_space)))
 
 
 def test_states_round_trip(tmp_path: Path) -> None:
@@ -100,8 +100,9 @@ def test_other_keys_are_not_read(tmp_path: Path) -> None:
         ({"next_observations": np.zeros((3, 2))}, r"differ in shape: \(3,\) and \(3, 2\)"),
         ({"next_observations": np.array([0.5, 1.0, 2.0])}, "next_observations"),
         ({"observations": np.array(list("abc")), "next_observations": np.array(list("abc"))}, "observations"),
-        ({"actions": np.array([0.5, 1.0, 2.0])}, r"actions of .*float64; expected \(n,\) whole numbers"),
+        ({"actions": np.array([0.0, 1.0, 2.0])}, r"actions of .*float64, but holds whole numbers.*Save the numbers"),
         ({"actions": np.zeros((3, 2), int)}, r"shape \(3, 2\).*expected \(n,\)"),
+        ({"actions": np.array([True, False, True])}, r"type bool; expected \(n,\) whole numbers"),
         ({"actions": np.array(2)}, r"actions of .*shape \(\)"),
         ({"actions": np.array([0, -1, 1])}, "whole numbers from 0"),
         ({"n_actions": 2}, "n_actions of .* is 2, but an action 2 occurs"),
@@ -239,11 +240,18 @@ def test_minari_without_such_a_dataset(tmp_path: Path, monkeypatch: pytest.Monke
             open_dataset(source)
 
 
-def test_minari_with_continuous_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_with_real_valued_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    record(gym.make("Pendulum-v1"), "pendulum-v0", 3)
-    with pytest.raises(UserError, match="action space is Box; supported: Discrete"):
-        open_dataset("minari:pendulum-v0")
+    env = gym.make("Pendulum-v1")
+    before, actions, after, _ = (np.array(column) for column in zip(*record(env, "pendulum-v0", 210), strict=True))
+    data = open_dataset("minari:pendulum-v0")
+    assert (data.observation_space, data.action_space) == (env.observation_space, env.action_space)
+    assert np.array_equal(data.actions, actions)
+    t = transitions(data)
+    assert t.actions.dtype == torch.float32
+    assert np.allclose(t.actions.numpy(), actions / 2, atol=1e-6)  # the torque is between -2 and 2
+    assert np.array_equal(t.observations.numpy(), before)
+    assert np.array_equal(t.next_observations.numpy(), after)
 
 
 def test_a_table_of_coordinates(tmp_path: Path) -> None:

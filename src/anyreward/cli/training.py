@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyreward.folder import holds_agent
+from anyreward.learning.datasets.sources import SUFFIXES
 from anyreward.learning.settings import RunSettings, Settings
 from anyreward.tools.sweep import train_seeds
 from anyreward.training import resume, train
@@ -22,7 +23,7 @@ class Train:
     """Train an agent without reward, in an environment or from a dataset. --method selects a baseline."""
 
     source: tyro.conf.Positional[str]
-    """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, a Minari folder, minari:ID)."""
+    """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, .hdf5, a folder, minari:ID)."""
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     run_settings: Annotated[RunSettings, tyro.conf.arg(name="")]
     preset: Literal["fast", "paper"] = "fast"
@@ -40,7 +41,7 @@ class Train:
 
     def run(self) -> None:
         """Train, and print the folder of the agent."""
-        name = Path(self.source).stem if Path(self.source).suffix in (".txt", ".npz") else self.source
+        name = Path(self.source).stem if Path(self.source).suffix in (".txt", *SUFFIXES) else self.source
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         method = "" if self.settings.method == "fb" else f"-{self.settings.method}"
         name = f"{slug}{method}-{self.preset}-seed"
