@@ -1,4 +1,4 @@
-"""Random .npz datasets, valid and damaged: each must load as it was written, or be refused with one line."""
+"""Random datasets, valid and damaged: each must load as it was written, or be refused with one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tempfile
 import traceback
 import warnings
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,9 @@ from anyreward.errors import UserError
 from anyreward.learning.datasets import Dataset, open_dataset
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import feature_map
-
-Array = np.ndarray[Any, Any]
-Arrays = dict[str, Any]
-Rng = np.random.Generator
+from anyreward.selfcheck import layouts
+from anyreward.selfcheck.layouts import Arrays, Rng, faithful_box, real
+from anyreward.worlds.actions import action_set
 
 TYPES = ["?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", ">i4", ">i8", "<f2", "<f4", ">f4", "<f8", ">f8"]
 TYPES += ["g", "<c8", "<c16", "U5", "S5", "O", "<M8[s]", "<m8[s]"]
@@ -54,7 +55,8 @@ HEADERS = [
     b"(0, 10000000000000)",
 ]
 HEADERS += [b"(3.0,)", b"('a',)", b"((3,),)", b"(" * 300, b"None", b"3", b"(3L,)", b"\xff\xfe"]
-KEYS = ("observations", "actions", "next_observations", "terminations", "n_states", "n_actions")
+KEYS = ["observations", "actions", "next_observations", "terminations", "n_states", "n_actions"]
+KEYS += ["action_low", "action_high"]
 
 
 def valid(rng: Rng) -> Arrays:
@@ -73,7 +75,11 @@ def valid(rng: Rng) -> Arrays:
             arrays[key] = rng.normal(size=(n, 2, 1)) * 10.0 ** rng.integers(-3, 30)
     if rng.random() < 0.7:
         arrays["terminations"] = (rng.random(n) < 0.3).astype(rng.choice(["?", "u1", "i8", "f4", ">f8"]))
-    if rng.random() < 0.3:
+    if rng.random() < 0.4:
+        arrays["actions"] = real(rng, n) if rng.random() < 0.8 else rng.uniform(-1, 1, n)
+        if rng.random() < 0.5:
+            arrays |= {"action_low": np.array(-4e6), "action_high": np.full(arrays["actions"].shape[1:] or 1, 4e6)}
+    elif rng.random() < 0.5:
         arrays["n_actions"] = np.array(int(rng.integers(4, 9)))
     if kind == "states" and rng.random() < 0.5:
         arrays["feature_table"] = rng.normal(size=(6, 2))
@@ -176,11 +182,12 @@ def faithful(arrays: Arrays, data: Dataset, rows: Transitions) -> bool:
         return False
     actions, n = np.asarray(arrays["actions"]), len(rows.actions)
     ends = np.asarray(arrays.get("terminations", np.zeros(n)))
-    if actions.dtype.kind not in "iu" or ends.dtype.kind not in "biuf" or actions.shape != (n,) or ends.shape != (n,):
+    if ends.dtype.kind not in "biuf" or ends.shape != (n,) or rows.terminated.tolist() != ends.tolist():
         return False
-    if rows.actions.tolist() != actions.tolist() or rows.terminated.tolist() != ends.tolist():
+    numbered = actions.dtype.kind in "iu" and actions.shape == (n,) and rows.actions.tolist() == actions.tolist()
+    if not numbered and ("n_actions" in arrays or not faithful_box(arrays, actions, data, rows)):
         return False
-    if "n_actions" in arrays and data.action_space != gym.spaces.Discrete(int(arrays["n_actions"].item())):
+    if numbered and "n_actions" in arrays and data.action_space != gym.spaces.Discrete(int(arrays["n_actions"].item())):
         return False
     before, after = np.asarray(arrays["observations"]), np.asarray(arrays["next_observations"])
     for given, held in ((before, rows.observations), (after, rows.next_observations)):
@@ -206,12 +213,16 @@ def faithful(arrays: Arrays, data: Dataset, rows: Transitions) -> bool:
 def load(path: Path) -> tuple[Dataset, Transitions]:
     """A dataset and its transitions, as training reads them."""
     data = open_dataset(path)
-    assert isinstance(data.action_space, gym.spaces.Discrete)
-    return data, data.transitions(feature_map("auto", data.observation_space, int(data.action_space.n)))
+    return data, data.transitions(feature_map("auto", data.observation_space, action_set(data.action_space)))
 
 
 def outcome(path: Path, arrays: Arrays) -> str:
     """What becomes of a file that should hold these arrays: refused, loaded, tracebacks or silent."""
+    return outcome_of(path, lambda data, rows: faithful(arrays, data, rows))
+
+
+def outcome_of(path: Path, is_faithful: Callable[[Dataset, Transitions], bool]) -> str:
+    """What becomes of a dataset: refused, loaded, tracebacks or silent."""
     try:
         data, rows = load(path)
     except UserError as error:
@@ -219,21 +230,30 @@ def outcome(path: Path, arrays: Arrays) -> str:
     except Exception:
         traceback.print_exc()
         return "tracebacks"
-    return "loaded" if faithful(arrays, data, rows) else "silent"
+    return "loaded" if is_faithful(data, rows) else "silent"
+
+
+WAYS = ["valid", "odd", "zipped", "damaged"]
+
+
+def made_odd(rng: Rng, arrays: Arrays) -> bool:
+    """Change one or two columns; whether NumPy can convert them."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for _ in range(rng.integers(1, 3)):
+                odd(rng, arrays)
+        except (TypeError, ValueError, OverflowError):
+            return False
+    return True
 
 
 def case(rng: Rng) -> tuple[Arrays, bytes, bool]:
-    """The arrays of a file, its content, and whether it is valid."""
+    """The arrays of an .npz file, its content, and whether it is valid."""
     arrays = valid(rng)
-    way = rng.choice(["valid", "odd", "zipped", "damaged"], p=[0.1, 0.4, 0.25, 0.25])
-    if way == "odd":
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                for _ in range(rng.integers(1, 3)):
-                    odd(rng, arrays)
-            except (TypeError, ValueError, OverflowError):  # NumPy does not convert everything
-                way = "skipped"
+    way = rng.choice(WAYS, p=[0.1, 0.4, 0.25, 0.25])
+    if way == "odd" and not made_odd(rng, arrays):
+        way = "skipped"
     content = written(rng, arrays)
     if way == "zipped":
         content = zipped(rng, content, arrays)
@@ -242,21 +262,51 @@ def case(rng: Rng) -> tuple[Arrays, bytes, bool]:
     return arrays, content, way == "valid"
 
 
+def other_case(rng: Rng, folder: Path) -> tuple[str, Path, list[Arrays], str]:
+    """Write a dataset of another layout: its layout, source and arrays, and in which way it is changed."""
+    name = str(rng.choice(list(layouts.LAYOUTS)))
+    layout, source = layouts.LAYOUTS[name], layouts.place(folder, name)
+    files = layout.valid(rng)
+    way, chosen = str(rng.choice(WAYS, p=[0.15, 0.35, 0.2, 0.3])), int(rng.integers(len(files)))
+    if way == "odd":
+        made_odd(rng, files[chosen])
+    for number, arrays in enumerate(files):
+        path = folder / layout.name(number)
+        if path.suffix == ".npz":
+            content = written(rng, arrays)
+            if way == "zipped" and number == chosen:
+                content = zipped(rng, content, arrays)
+            path.write_bytes(content)
+        else:
+            layouts.write_hdf5(rng, arrays, path)
+        if way == "damaged" and number == chosen:
+            path.write_bytes(damaged(rng, path.read_bytes()))
+    return name, source, files, way
+
+
 def attack(count: int, seed: int) -> dict[str, int]:
-    """Load ``count`` random files; how many were refused, loaded, raised another error, or loaded something else."""
+    """Load ``count`` random datasets; how many were refused, loaded, raised another error, or loaded something else."""
     rng = np.random.default_rng(seed)
     counts = dict.fromkeys(["tried", "refused", "loaded", "tracebacks", "silent", "refused although valid"], 0)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("error")
-        path = Path(folder) / "data.npz"
+        folder = Path(name)
         for _ in range(count):
-            arrays, content, is_valid = case(rng)
-            path.write_bytes(content)
-            result = outcome(path, arrays)
+            if rng.random() < 0.6:
+                layout, (arrays, content, is_valid) = "npz", case(rng)
+                files = [arrays]
+                (folder / "data.npz").write_bytes(content)
+                result = outcome(folder / "data.npz", arrays)
+            else:
+                layout, source, files, way = other_case(rng, folder / "other")
+                is_valid = way == "valid"
+                result = outcome_of(source, partial(layouts.faithful, layout, files))
+                if result == "silent" and layout == "d4rl" and way == "damaged":
+                    result = "loaded"  # HDF5 has no checksums: the damage is in a number
             counts["tried"] += 1
             counts[result] += 1
             counts["refused although valid"] += is_valid and result == "refused"
             if result in ("tracebacks", "silent"):
-                shown = {key: (np.asarray(a).dtype, np.shape(a)) for key, a in arrays.items()}
-                print(result, counts["tried"], shown, file=sys.stderr)
+                shown = [{key: (np.asarray(a).dtype, np.shape(a)) for key, a in arrays.items()} for arrays in files]
+                print(result, layout, counts["tried"], shown, file=sys.stderr)
     return counts
