@@ -28,9 +28,9 @@ def play(agent: ar.Agent, asked: list[ar.Reward], places: Array, epsilon: float 
     The same episodes are played once for each of the m places; ``epsilon`` is the share of random actions.
     """
     world, phi = agent.world(), agent.model.phi
-    test, prefer = goal_test_of(world), agent.model.q_for(torch.stack([agent.ask(target).z for target in asked]))
+    test, greedy = goal_test_of(world), agent.model.choose_for(torch.stack([agent.ask(target).z for target in asked]))
     with opened(world, together(world, len(places)), max_episode_steps=test.steps + 1) as stepper:
-        played = [play_goals(stepper, test, g, phi, prefer, epsilon, seed) for g in places.swapaxes(0, 1)]
+        played = [play_goals(stepper, test, g, phi, greedy, epsilon, seed) for g in places.swapaxes(0, 1)]
     return np.stack([scores.reached for scores in played], 1)
 
 

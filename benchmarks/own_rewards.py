@@ -23,7 +23,6 @@ import numpy as np
 import anyreward as ar
 from anyreward.acting.play import RandomPolicy
 from anyreward.storage.files import write_json
-from anyreward.worlds.world import discrete_actions
 
 RESULTS = Path(__file__).parent / "results" / "own_rewards"
 BUDGET = 10_000
@@ -70,7 +69,7 @@ def measure(name: str, seed: int, own: Own) -> dict[str, Any]:
     """Train one agent, ask for the environment's own reward in every way, and play."""
     env = gym.make(name)
     row: dict[str, Any] = {"world": name, "seed": seed, "best": own.best if own.best is not None else optimum(env)}
-    random = RandomPolicy(int(discrete_actions(env.action_space).n), seed=seed)
+    random = RandomPolicy(env.action_space, seed=seed)
     row["random"] = float(ar.evaluate(random, name, episodes=min(own.episodes, 100), seed=5).mean)
     begun = time.perf_counter()
     agent = ar.train(name, seed=seed, progress=False, **own.changes)

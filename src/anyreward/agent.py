@@ -18,6 +18,7 @@ from anyreward.acting.better import better_refined, check_steps, improved, other
 from anyreward.acting.exact import Scores, packed_states, reward_table, score_goals, score_policies
 from anyreward.acting.explore import sample_rewards
 from anyreward.acting.finetune import Residual, RewardedTransitions, finetune
+from anyreward.acting.finetune_box import BoxResidual, TunedBox
 from anyreward.acting.play import GoalScores, reach_goals
 from anyreward.acting.policy import PLAN, Policy, action_probabilities, checked_plan
 from anyreward.errors import UserError
@@ -222,8 +223,13 @@ class Agent:
             if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
                 raise ValueError("it holds NaN or infinity")
             if PLAN in tensors and points is not None:
-                return planned(policy, checked_plan(points, tensors[PLAN], self.model.actions))
+                return planned(policy, checked_plan(points, tensors[PLAN], points.action_set.count))
+            acts = self.model.phi.action_set
             with torch.random.fork_rng():  # new networks draw random weights before the saved ones are loaded
+                if acts.continuous:
+                    change = BoxResidual(self.model.observation_encoder, acts.width)
+                    change.load_state_dict(tensors)
+                    return replace(policy, chooser=TunedBox(change.requires_grad_(False)), whole=True)
                 tuned = Residual(self.model.observation_encoder, self.model.actions)
             tuned.load_state_dict(tensors)
         except (ValueError, RuntimeError, SafetensorError) as error:

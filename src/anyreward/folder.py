@@ -17,6 +17,7 @@ from torch import Tensor
 
 from anyreward.errors import UserError, shown
 from anyreward.learning.checkpoint import Checkpoint, earlier_progress, read_checkpoint
+from anyreward.learning.explorer import few_actions
 from anyreward.learning.methods import method_of
 from anyreward.learning.replay import from_columns
 from anyreward.learning.settings import Count, Range, RunSettings, Settings, check_fields
@@ -29,6 +30,7 @@ from anyreward.rewards.knowledge import Episodes, Knowledge, with_backward
 from anyreward.storage.files import as_json, file_sha256, read_json
 from anyreward.storage.generations import INDEX, Generation, indices, newest_generation, write_generation
 from anyreward.storage.shipped import opened_folder
+from anyreward.worlds.actions import ActionSet, action_set
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import MOST_EXACT, space_from_json, space_to_json
 
@@ -100,7 +102,12 @@ def save_folder(folder: Path, saved: Saved, overwrite: bool = False, run: RunSta
         "world": {"name": saved.world_name, "recipe": saved.world_recipe},
         "time_limit": knowledge.episodes.limit if knowledge.episodes else 0,
         "observation_space": space_to_json(phi.observation_space),
-        "actions": {"n": phi.actions, "start": phi.action_start},
+        "actions": {
+            "n": phi.actions,
+            "start": phi.action_set.start,
+            "box": None if phi.action_set.box is None else space_to_json(phi.action_set.box),
+            "levels": phi.action_set.levels,
+        },
         "features": {
             "kind": phi.kind,
             "include_action": phi.include_action,
@@ -191,8 +198,9 @@ class _Described:
     updates: Count
     time_limit: Count
     world: str
-    actions: Annotated[int, Range(1, most=MOST_EXACT)]
+    actions: Annotated[int, Range(0, most=MOST_EXACT)]
     action_start: Annotated[int, Range(-MOST_EXACT, most=MOST_EXACT)]
+    action_levels: Annotated[int, Range(0, most=MOST_EXACT)]
     kind: Literal["observation", "achieved_goal", "function"]
     include_action: bool
     ends: bool
@@ -208,6 +216,7 @@ def _described(config: dict[str, Any]) -> _Described:
         world["name"],
         config["actions"]["n"],
         config["actions"]["start"],
+        config["actions"].get("levels", 0),  # earlier versions had no boxes
         of_phi["kind"],
         of_phi["include_action"],
         of_phi.get("ends", False),
@@ -228,14 +237,13 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
     phi = FeatureMap(
         kind=known.kind,
         observation_space=space_from_json(config["observation_space"]),
-        actions=known.actions,
+        action_set=_actions(known, config["actions"].get("box")),
         include_action=known.include_action,
         function=function,
         function_width=known.function_width,
         names=tuple(names) if names else None,
         table=None if table is None else table.numpy(),
         tolerance=Tolerance(**tolerance) if tolerance else None,
-        action_start=known.action_start,
         ends=known.ends,
     )
     model = _filled(phi, s, tensors)
@@ -254,6 +262,18 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         _episodes(tensors, known.time_limit),
     )
     return Saved(knowledge, RunSettings().with_(**config["run"]), known.world, config["world"]["recipe"])
+
+
+def _actions(known: _Described, box: dict[str, Any] | None) -> ActionSet:
+    """The actions of a saved agent."""
+    if box is None:
+        if known.actions == 0:
+            raise ValueError("it has no actions")
+        return ActionSet(known.actions, known.action_start)
+    acts = action_set(space_from_json(box))
+    if acts.box is None or known.actions != (known.action_levels**acts.width if known.action_levels else 0):
+        raise ValueError(f"{known.actions} actions are not {known.action_levels} values for each number of the box")
+    return acts.listed(known.action_levels) if known.action_levels else acts
 
 
 def _filled(phi: FeatureMap, s: Settings, tensors: dict[str, Tensor]) -> Model:
@@ -282,6 +302,9 @@ def _episodes(tensors: dict[str, Tensor], limit: int) -> Episodes | None:
 def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
     if "points.features" not in tensors:
         return None
-    table = TransitionTable(model.observation_encoder, model.actions)
+    acts = few_actions(model.phi.action_set)
+    if acts is None:
+        raise ValueError("it holds points, but its actions cannot be listed")
+    table = TransitionTable(model.observation_encoder, acts.count)
     table.load_state_dict({name: tensors[f"points.{name}"] for name in table.state_dict()})
-    return KeptPoints(table, tensors["points.features"])
+    return KeptPoints(table, tensors["points.features"], acts)

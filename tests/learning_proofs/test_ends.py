@@ -21,6 +21,7 @@ from anyreward.learning.settings import preset
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
 from anyreward.training.train import untrained
+from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.stepping import opened
 
 Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
@@ -157,7 +158,7 @@ def test_terminal_states_follow_the_steps_into_them() -> None:
 
 
 def test_features_of_goals_with_actions_and_ends() -> None:
-    phi = FeatureMap("observation", gym.spaces.Discrete(4), 2, include_action=True, ends=True)
+    phi = FeatureMap("observation", gym.spaces.Discrete(4), ActionSet(2), include_action=True, ends=True)
     assert phi.column_names == ("f0", "action", "ended")
     assert phi.with_actions(np.array([[3.0]]))[0].tolist() == [[3, 0, 0], [3, 1, 0], [3, 0, 1]]
     seen = phi.seen(np.array([1, 2]), np.array([False, True]))
@@ -170,7 +171,7 @@ def test_features_of_goals_with_actions_and_ends() -> None:
 def test_the_explorer_goes_to_what_was_tried_least(seed: int) -> None:
     """In a corridor whose left end is never left by chance, it walks to the pairs without visits."""
     n, rng = 30, np.random.default_rng(seed)
-    phi = FeatureMap("observation", gym.spaces.Discrete(n), 2)
+    phi = FeatureMap("observation", gym.spaces.Discrete(n), ActionSet(2))
     explorer = Explorer(Encoder(gym.spaces.Discrete(n)), phi, seed)
     s = rng.integers(0, n - 1, size=3_000)
     a = rng.integers(0, 2, size=3_000)

@@ -15,6 +15,7 @@ from anyreward.learning.batch import Batch
 from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import Encoder, FeatureMap, Model, boltzmann
 from anyreward.rewards.knowledge import Knowledge, with_backward
+from anyreward.worlds.actions import ActionSet
 
 S, A, GAMMA, TEMPERATURE = 4, 2, 0.8, 3.0
 D = S * A
@@ -120,7 +121,7 @@ def test_q_from_ask_is_the_exact_q() -> None:
 
     F, B = learn(mdp, z_R)
     spaces = gym.spaces.Discrete(S), gym.spaces.Discrete(A)
-    phi = FeatureMap("observation", spaces[0], A, include_action=True)
+    phi = FeatureMap("observation", spaces[0], ActionSet(A), include_action=True)
     model = Model(phi, Encoder(spaces[0]), Encoder(gym.spaces.Tuple(spaces)), F, B)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)], dtype=torch.float32)
     sample = with_backward(model, rows, torch.full((S * A,), 1 / (S * A), dtype=torch.float64))

@@ -24,6 +24,7 @@ from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
 from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward
 from anyreward.theory.finite_mdp import FiniteMDP
+from anyreward.worlds.actions import ActionSet
 
 GAMMA = 0.9
 
@@ -63,7 +64,9 @@ def learned(data: Transitions, states: int, actions: int, **changes: Any) -> tup
     how = {"gamma": GAMMA, "dim": 0, "landmarks": 100} | changes
     n = len(data.actions)
     sample = torch.arange(n), torch.full((n,), 1 / n, dtype=torch.float64)
-    learn_tables(F, B, data, sample, phi=FeatureMap("observation", gym.spaces.Discrete(states), actions), **how)
+    learn_tables(
+        F, B, data, sample, phi=FeatureMap("observation", gym.spaces.Discrete(states), ActionSet(actions)), **how
+    )
     return F, B
 
 
@@ -331,12 +334,12 @@ def test_the_landmark_that_leads_is_told(rooms: ar.Agent) -> None:
 
 
 def test_what_tables_will_cost_is_said_before() -> None:
-    small = tables.plan(FeatureMap("observation", gym.spaces.Discrete(121), 5), 0, 128)
+    small = tables.plan(FeatureMap("observation", gym.spaces.Discrete(121), ActionSet(5)), 0, 128)
     assert small == "Tables of at most 121 states, 121 landmarks and d = 121: up to 7 MB."
     square = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
-    plane = FeatureMap("observation", square, 5)
+    plane = FeatureMap("observation", square, ActionSet(5))
     assert "2,500 states, 16 landmarks and d = 1,000: up to 174 MB." in tables.plan(plane, 0, 128)
-    large = tables.plan(FeatureMap("observation", gym.spaces.Discrete(20_000), 5), 0, 128)
+    large = tables.plan(FeatureMap("observation", gym.spaces.Discrete(20_000), ActionSet(5)), 0, 128)
     assert "d = 4,096: up to 1,192 MB." in large
     assert "use coarser features" in large
 

@@ -13,6 +13,7 @@ from anyreward.learning.batch import Batch
 from anyreward.learning.update import Learner, bellman_targets, update
 from anyreward.model import Encoder, FeatureMap, Model, boltzmann
 from anyreward.rewards.knowledge import Knowledge, with_backward
+from anyreward.worlds.actions import ActionSet
 
 S, A, GAMMA, TEMPERATURE, QUARTERS = 4, 2, 0.8, 3.0, 4
 R = np.random.default_rng(1).standard_normal((S, A))
@@ -75,7 +76,7 @@ def learned(
         update(learner, batch, targets, orthonormality=1.0, learning_rate=rate)
         learner.networks.move_targets(0.5)
     states, both = gym.spaces.Discrete(S), gym.spaces.Tuple([gym.spaces.Discrete(S), gym.spaces.Discrete(A)])
-    phi = FeatureMap("observation", states, A, include_action=pairs)
+    phi = FeatureMap("observation", states, ActionSet(A), include_action=pairs)
     model = Model(phi, Encoder(states), Encoder(both if pairs else states), F, B, m_bar)
     rows = torch.tensor([[s, a] for s in range(S) for a in range(A)] if pairs else [[s] for s in range(S)]).float()
     sample = with_backward(model, rows, torch.full((G,), 1 / G, dtype=torch.float64))

@@ -29,7 +29,8 @@ from anyreward.worlds.spaces import (
     texts,
     with_final,
 )
-from anyreward.worlds.world import discrete_actions, open_world
+from anyreward.worlds.actions import action_set
+from anyreward.worlds.world import open_world
 
 shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
@@ -199,11 +200,9 @@ def test_an_unknown_space_in_json() -> None:
         space_from_json({"type": "Torus"})
 
 
-def test_only_discrete_actions() -> None:
-    assert discrete_actions(spaces.Discrete(7, start=2)).n == 7
-    with pytest.raises(UserError, match=r"action space is Box; supported: Discrete"):
-        discrete_actions(spaces.Box(-1, 1, (2,)))
-    with pytest.raises(UserError, match="MultiDiscrete"):
-        discrete_actions(spaces.MultiDiscrete([2, 2]))
-    with pytest.raises(UserError, match="action space is Box"):
-        _ = open_world("Pendulum-v1").actions
+def test_discrete_actions_and_those_of_a_box() -> None:
+    assert action_set(spaces.Discrete(7, start=2)).count == 7
+    assert open_world("Pendulum-v1").actions == 0
+    for space in (spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(3), spaces.Dict({"a": spaces.Discrete(2)})):
+        with pytest.raises(UserError, match="supported: Discrete, and Box with finite bounds"):
+            action_set(space)

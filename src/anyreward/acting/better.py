@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,38 @@ def improved(policy: Policy, Z: Tensor) -> Policy:
             Q = torch.maximum(Q, (F @ policy.z).view(m, n, -1).amax(0).to(Q.dtype))
         return Q
 
+    if policy.model.phi.action_set.continuous:
+        return replace(policy, chooser=Improved(Z.to(policy.z)))
     return replace(policy, corrections=(*policy.corrections, best))
+
+
+@dataclass(frozen=True, eq=False)
+class Improved:
+    """Generalised policy improvement among actions of a box: those of pi_z' for each z' of Z (m, d), and of pi_z."""
+
+    Z: Tensor
+
+    def _every(self, policy: Policy) -> Tensor:
+        return torch.cat([policy.z[None], self.Z])
+
+    def choose(self, policy: Policy, packed: Tensor) -> tuple[Tensor, Tensor]:
+        """The action of the pi_z' with the largest F(s, pi_z'(s), z') . z_R, and that value."""
+        n, width = len(packed), policy.model.phi.action_set.width
+        best, value = torch.zeros(n, width), torch.full((n,), -torch.inf)
+        for z in self._every(policy):
+            actions = policy.model.greedy(packed, z)
+            Q = self._value(policy, packed, actions, z)
+            best = torch.where((value < Q)[:, None], actions, best)
+            value = torch.maximum(Q, value)
+        return best, value
+
+    def q_at(self, policy: Policy, packed: Tensor, actions: Tensor) -> Tensor:
+        """The largest F(s, a, z') . z_R."""
+        return torch.stack([self._value(policy, packed, actions, z) for z in self._every(policy)]).amax(0)
+
+    def _value(self, policy: Policy, packed: Tensor, actions: Tensor, z: Tensor) -> Tensor:
+        F = policy.model.forward_at(packed, z.expand(len(packed), -1), actions[:, None])[:, 0].cpu()
+        return F @ policy.z
 
 
 def other_z(improve: int | str | Array, knowledge: Knowledge) -> Tensor:
@@ -99,7 +130,7 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
     """The optimal policy for the reward among points, by value iteration from the policy's own values."""
     table, pays = points.table, reward_function(policy.reward, policy.knowledge)
     r = rewards_at(points, pays, policy.knowledge) / policy.reward_scale
-    start = policy.action_values(table.states.rows, points.features).amax(1).to(table.share)
+    start = policy.greedy().state_values(table.states.rows, points.features).to(table.share)
     Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
     return planned(policy, Plan(points, Q))
 
@@ -107,14 +138,17 @@ def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
 def planned(policy: Policy, plan: Plan) -> Policy:
     """The policy that acts by a plan."""
     task = policy.task._replace(constant=0.0)
+    if policy.model.phi.action_set.continuous:
+        return replace(policy, chooser=plan, task=task, whole=True, refined=True)
     return replace(policy, corrections=(*policy.corrections, plan), task=task, whole=True, refined=True)
 
 
 def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge) -> Tensor:
     """(1, M, 1 or A) the reward of packed features at points, for each action if B sees actions."""
     phi = knowledge.model.phi
-    every = range(phi.actions) if phi.include_action else range(1)
-    rewards = np.stack([pays(phi.with_action(points.features, a)) for a in every], 1)
+    every = np.arange(points.action_set.count if phi.include_action else 1)
+    acts = points.action_set.table if phi.action_set.continuous else every
+    rewards = np.stack([pays(phi.with_action(points.features, acts[a])) for a in every], 1)
     return torch.from_numpy(rewards).to(points.table.share)[None]
 
 

@@ -87,7 +87,7 @@ def reward_table(reward: Reward, knowledge: Knowledge, mdp: FiniteMDP) -> Array:
         return r
     where = np.flatnonzero(mdp.ends.sum(0))  # terminal states
     observations, at_end = mdp.observations[where], np.zeros(mdp.states)
-    ended = phi.of(observations, phi.seen(observations, True), np.zeros(len(where), dtype=np.int64))
+    ended = phi.of(observations, phi.seen(observations, True), phi.action_set.none(len(where)))
     at_end[where] = reward.values(knowledge, torch.from_numpy(ended))
     return np.asarray(r + mdp.gamma * (mdp.ends @ at_end).reshape(r.shape))
 

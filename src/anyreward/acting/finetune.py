@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyreward.acting.finetune_box import EXPLORATION, BoxCritic, TunedBox
 from anyreward.acting.policy import Policy
 from anyreward.errors import UserError
-from anyreward.learning.collect import Collector, GreedyActions
+from anyreward.learning.collect import Collector, GreedyActions, Noise
 from anyreward.learning.datasets import packed_transitions
 from anyreward.learning.frames import Frames
 from anyreward.learning.gradient import learning_rate_factor
@@ -102,6 +103,8 @@ class Experience:
 
     def __init__(self, policy: Policy, most: int) -> None:
         self._q, image = policy.preferences, policy.model.observation_encoder.image
+        if policy.model.phi.action_set.continuous:  # Q depends on the actions, which change
+            self._q = lambda packed: policy.choose(packed)[1][:, None]
         # each new transition may bring a stack of new frames
         self._replay = Replay(most, frames=Frames(image, (most + 1) * image[0], None) if image else None)
         self._beside: tuple[Tensor, ...] = ()
@@ -140,6 +143,10 @@ class Experience:
         """(n,) in the units of z."""
         return self._beside[0]
 
+    def rows(self, index: Tensor) -> Transitions:
+        """The transitions at ``index`` (n,)."""
+        return self._replay.at(index)
+
 
 def q_learning_loss(
     q: nn.Module,
@@ -171,6 +178,7 @@ class Tuner:
         self._mean = (1 - self._gamma) * policy.task.constant  # of the reward asked for, which was removed from z
         self._seen: list[tuple[Tensor, Array]] = []
         self.experience = Experience(policy, most)
+        self._box: BoxCritic | None = None
 
     def remember(self, rows: Transitions, received: Array) -> None:
         """Add transitions with the source's rewards (n,), or with those of ``rewards`` if it was given."""
@@ -184,17 +192,25 @@ class Tuner:
 
     def begin(self, learning_rate: float, seed: int) -> Policy:
         """Create q_theta, zero everywhere, and return the policy with it."""
-        model = self._policy.model
+        model, unit = self._policy.model, self.experience.unit(self._gamma)
+        plain = replace(self._policy.greedy(), whole=True)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.q = Residual(model.observation_encoder, model.actions, self.experience.unit(self._gamma))
+            if model.phi.action_set.continuous:
+                self._box, self._random = BoxCritic(self._policy), torch.Generator().manual_seed(seed)
+                return replace(plain, chooser=self._box.begin(unit, learning_rate))
+            self.q = Residual(model.observation_encoder, model.actions, unit)
         self._target = copy.deepcopy(self.q).requires_grad_(False)
         self._optimiser = torch.optim.Adam(self.q.parameters(), learning_rate, fused=True)
-        return replace(self._policy, tuned=self.q, whole=True, epsilon=0.0, temperature=0.0)
+        return replace(plain, tuned=self.q)
 
     def update(self, index: Tensor, learning_rate: float) -> float:
         """One gradient step on the transitions at ``index`` (n,); returns the Bellman error, in units of the reward."""
         limits = self.experience.limits(self._gamma)
+        if self._box is not None:
+            data = (self.experience.rows(index), self.experience.rewards[index], self._gamma, limits)
+            error = self._box.update(*data, learning_rate, RETENTION, self._random)
+            return float((2 * error) ** 0.5 * self._policy.reward_scale)
         loss = q_learning_loss(self.q, self._target, self.experience.at(index), self._gamma, limits)
         self._optimiser.zero_grad(set_to_none=True)
         (loss / self.q.unit.square()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
@@ -230,7 +246,7 @@ def finetune(
             raise UserError(f"{name} is {value}; it must be positive.")
     if not 0 <= epsilon <= 1 or not learning_rate > 0:
         raise UserError(f"epsilon is {epsilon} and learning_rate {learning_rate}; expected 0 to 1, and above 0.")
-    if policy.corrections or policy.tuned is not None:
+    if policy.corrections or policy.tuned is not None or policy.chooser is not None:
         raise UserError("finetune() needs a policy without refine, improve and earlier fine-tuning: ask with refine=0.")
     random = torch.Generator().manual_seed(seed)
     with ExitStack() as stack:
@@ -244,7 +260,7 @@ def finetune(
             world = open_world(source)
             policy.model.phi.check_fits(world.name, world.observation_space, world.action_space)
             stepper = stack.enter_context(opened(world, together(world, ENVIRONMENTS)))
-            collector = Collector(stepper, policy.model.phi, seed)
+            collector = Collector(stepper, policy.model.phi, seed, noise=Noise(of_actions=EXPLORATION))
             tuner = Tuner(policy, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs), rewards)
             rows, received = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
         tuner.remember(rows, received)
@@ -259,12 +275,14 @@ def finetune(
                 if not math.isfinite(error):
                     raise UserError("Fine-tuning diverged. Lower learning_rate.")
                 bar.show(done + 1, f"Bellman error {error:.3g}")
-    tuner.q.requires_grad_(False)
+    for module in (tuned.tuned, tuned.chooser):
+        if isinstance(module, nn.Module | TunedBox):
+            (module.change if isinstance(module, TunedBox) else module).requires_grad_(False)
     return replace(tuned, reward=tuner.seen(), epsilon=policy.epsilon, temperature=policy.temperature)
 
 
 def _greedy(policy: Policy) -> GreedyActions:
-    return lambda packed, z: policy.preferences(packed).argmax(1)
+    return lambda packed, z: policy.choose(packed)[0]
 
 
 def _no_z(n: int) -> Tensor:
@@ -273,10 +291,8 @@ def _no_z(n: int) -> Tensor:
 
 def _offline(policy: Policy, given: RewardedTransitions) -> tuple[Transitions, Array]:
     phi, n = policy.model.phi, len(np.asarray(given.actions))
-    actions = np.asarray(given.actions).astype(np.int64) - phi.action_start
+    actions = phi.action_set.checked(given.actions, "Actions")
     terminated = np.zeros(n, dtype=bool) if given.terminated is None else np.asarray(given.terminated, dtype=bool)
-    if ((actions < 0) | (actions >= phi.actions)).any():
-        raise UserError(f"Actions must lie between {phi.action_start} and {phi.action_start + phi.actions - 1}.")
     rewards = np.asarray(given.rewards, dtype=np.float64)
     columns = (given.observations, actions, given.next_observations, terminated, rewards)
     return packed_transitions(phi, *columns, "the given transitions")

@@ -20,14 +20,15 @@ from anyreward.errors import UserError
 from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
+from anyreward.worlds.actions import ActionSet, action_set
 from anyreward.worlds.checked import failed
 from anyreward.worlds.goals import GoalTest
-from anyreward.worlds.spaces import Array, stack
+from anyreward.worlds.spaces import Array, Space, stack
 from anyreward.worlds.stepping import Stepper, around, opened, together
 from anyreward.worlds.world import World, open_world
 
-Preferences = Callable[[Tensor, Array], Tensor]
-"""(n, A) preferences among actions, for packed observations (n, packed) and the index of each one's goal (n,)."""
+GoalActions = Callable[[Tensor, Array], Tensor]
+"""(n, ...) actions, for packed observations (n, packed) and the index of each one's goal (n,)."""
 ActBatch = Callable[[Any], Array]
 """Actions (n,) for a batch of observations, as numbered by the environment."""
 
@@ -51,15 +52,16 @@ class Episode:
 
 
 class RandomPolicy:
-    """The uniformly random policy."""
+    """The uniformly random policy, for a number of actions or an action space."""
 
-    def __init__(self, actions: int, start: int = 0, seed: int = 0) -> None:
-        self._actions, self._start = actions, start
+    def __init__(self, actions: int | Space, start: int = 0, seed: int = 0) -> None:
+        self._actions = ActionSet(actions, start) if isinstance(actions, int) else action_set(actions)
         self._rng = np.random.default_rng(seed)
 
-    def act(self, observation: Any) -> int:
+    def act(self, observation: Any) -> Any:
         """A uniformly random action."""
-        return int(self._start + self._rng.integers(self._actions))
+        action = self._actions.outward(self._actions.sample(self._rng, 1))[0]
+        return int(action) if self._actions.box is None else action
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _counted(reward: Reward, episode: Episode, knowledge: Knowledge) -> float:
     """The sum of a reward along an episode, with its terminal state, if it has one."""
     phi = knowledge.model.phi
     observations = stack(phi.observation_space, episode.observations[:-1])
-    actions = np.asarray(episode.actions) - phi.action_start
+    actions = phi.action_set.inward(episode.actions)
     rows = phi.of(observations, phi.seen(observations), actions)
     if phi.ends and episode.terminated:
         last = stack(phi.observation_space, episode.observations[-1:])
@@ -174,7 +176,7 @@ def play(
         records = [_Record(o) for o in _each(stepper, stepper.observations)[:n]]
         for _ in range(max_steps):
             actions = act(stepper.observations)
-            step = stepper.step(actions - stepper.action_start)
+            step = stepper.step(actions)
             on_step()
             observations = _each(stepper, step.observations)
             for i, record in enumerate(records):
@@ -262,11 +264,11 @@ def measures(test: GoalTest, phi: FeatureMap) -> bool:
     return phi.kind != "function" and phi.state_packed == width
 
 
-def goal_preferences(knowledge: Knowledge, goals: Array) -> Preferences:
-    """Q of the policies that reach goals (n, k)."""
+def goal_actions(knowledge: Knowledge, goals: Array) -> GoalActions:
+    """The greedy actions of the policies that reach goals (n, k)."""
     rows = torch.from_numpy(knowledge.model.phi.with_actions(np.asarray(goals, dtype=np.float32)))
     z, _ = knowledge.scaled(knowledge.goal_z(rows))
-    return knowledge.model.q_for(z)
+    return knowledge.model.choose_for(z)
 
 
 def play_goals(
@@ -274,7 +276,7 @@ def play_goals(
     test: GoalTest,
     goals: Array,
     phi: FeatureMap,
-    preferences: Preferences,
+    greedy: GoalActions,
     epsilon: float | None = None,
     seed: int = 0,
 ) -> GoalScores:
@@ -291,11 +293,12 @@ def play_goals(
         running = np.arange(n) < len(which)
         stepper.reset(int(rng.integers(2**31)))
         for _ in range(test.steps):
-            actions = rng.integers(phi.actions, size=n)
+            actions = phi.action_set.sample(rng, n)
             if epsilon < 1:
-                best = preferences(torch.from_numpy(stepper.packed), number).argmax(1).numpy()
-                actions = np.where(rng.random(n) < epsilon, actions, best)
-            step = stepper.step(actions)
+                best = greedy(torch.from_numpy(stepper.packed), number).numpy()
+                uniform = rng.random(n) < epsilon
+                actions = np.where(uniform[:, None] if actions.ndim == 2 else uniform, actions, best)
+            step = stepper.step(phi.action_set.outward(actions))
             achieved = phi.of(step.observations, step.packed, actions)[:, : goals.shape[1]]
             there = test.reached(achieved, goals[number]) & running
             reached[number[there]] = True
@@ -325,8 +328,8 @@ def reach_goals(
     if goals.ndim != 2 or len(goals) == 0 or goals.shape[1] != width:
         raise UserError(f"goals have the shape {goals.shape}; expected (n, {width}), or a number of goals to draw.")
     with opened(world, together(world, len(goals)), max_episode_steps=test.steps + 1) as stepper:
-        preferences = goal_preferences(knowledge, goals)
-        return play_goals(stepper, test, goals, knowledge.model.phi, preferences, epsilon, seed)
+        greedy = goal_actions(knowledge, goals)
+        return play_goals(stepper, test, goals, knowledge.model.phi, greedy, epsilon, seed)
 
 
 def goal_test_of(world: World) -> GoalTest:

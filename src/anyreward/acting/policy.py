@@ -16,7 +16,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from anyreward.errors import UserError, shown
-from anyreward.model.model import Model
+from anyreward.model.model import PROPOSALS, Model
 from anyreward.rewards.inference import Belief
 from anyreward.rewards.kept import KeptPoints
 from anyreward.rewards.knowledge import Knowledge, Task
@@ -45,9 +45,21 @@ PLAN = "plan"
 """The name of a plan's Q in the file beside a saved policy."""
 
 
+class Chooser(Protocol):
+    """How a policy chooses among the actions of a box, if not as pi_z does."""
+
+    def choose(self, policy: Policy, packed: Tensor) -> tuple[Tensor, Tensor]:
+        """The actions (n, width) at packed observations (n, packed), and their Q (n,)."""
+        ...
+
+    def q_at(self, policy: Policy, packed: Tensor, actions: Tensor) -> Tensor:
+        """(n,) Q of actions (n, width) at packed observations (n, packed)."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A correction: Q at points among states of numbers, instead of F . z."""
+    """A correction: Q at points among states of numbers, for listed actions, instead of F . z."""
 
     points: KeptPoints
     Q: Tensor
@@ -56,6 +68,18 @@ class Plan:
     def __call__(self, policy: Policy, packed: Tensor, _: Tensor) -> Tensor:
         """(n, A) Q at packed observations (n, packed)."""
         return self.points.table.look_up(packed, self.Q)
+
+    def choose(self, policy: Policy, packed: Tensor) -> tuple[Tensor, Tensor]:
+        """The best listed actions of a box, and their Q."""
+        Q = self.points.table.look_up(packed, self.Q)
+        best = Q.argmax(1)
+        return torch.from_numpy(self.points.action_set.table)[best], Q.amax(1)
+
+    def q_at(self, policy: Policy, packed: Tensor, actions: Tensor) -> Tensor:
+        """Q of the nearest listed actions."""
+        Q, listed = self.points.table.look_up(packed, self.Q), torch.from_numpy(self.points.action_set.table)
+        near = torch.cdist(actions.float(), listed).argmin(1, keepdim=True)
+        return Q.gather(1, near).squeeze(1)
 
 
 def checked_plan(points: KeptPoints, Q: Tensor, actions: int) -> Plan:
@@ -108,6 +132,8 @@ class Policy:
     """q_theta of a fine-tuned policy, which is added to the corrected F . z."""
     whole: bool = False
     """Whether the corrected F . z is all of Q, as after value iteration and fine-tuning."""
+    chooser: Chooser | None = None
+    """For actions of a box: what chooses them instead of pi_z, as after refine and improve."""
     refined: bool = False
     """Whether it was planned on transitions that the agent keeps."""
     epsilon: float = 0.0
@@ -153,7 +179,8 @@ class Policy:
         return replace(self, epsilon=epsilon, temperature=0.0)
 
     def boltzmann(self, temperature: float) -> Policy:
-        """The same answer, acting by softmax(F . z / temperature)."""
+        """The same answer, acting by softmax(F . z / temperature), where actions are listed."""
+        self._needs_list("boltzmann() chooses among listed actions")
         number = isinstance(temperature, int | float | np.number)
         if not number or not (0 < temperature <= LARGEST or temperature == math.inf):
             raise UserError(f"temperature is {shown(temperature)}; it must be positive. For the limit 0 use greedy().")
@@ -165,22 +192,34 @@ class Policy:
             raise UserError(f"seed is {shown(seed)}; accepted: whole numbers from 0.")
         return replace(self, rng=np.random.default_rng(seed))
 
-    def q(self, observations: Any) -> Array:
+    def q(self, observations: Any, actions: Any = None) -> Array:
         """Q(s, a) = F(s, a, z) . z_R in units of the reward: (n, A) for a batch, (A,) for one observation.
+
+        With ``actions``, one for each observation, it is that of these: (n,), or () for one observation. Actions of a
+        box have to be given.
 
         For successor measures from t = 1 it is r + F . z_R, and a bias adds E_rho[m-bar(s, z, g) r(g)].
 
         F is trained on the softmax policies of Algorithm 1, so these are the values of a soft policy: they rank actions
         well, but are below the values of the greedy policy.
         """
-        single, q = self._values(observations)
+        if actions is None:
+            self._needs_list("q() of all actions needs a list of them: give actions, q(observations, actions)")
+            single, q = self._values(observations)
+        else:
+            single, packed, batch = self._packed(observations)
+            taken = np.asarray(actions)[None] if single else np.asarray(actions)
+            if taken.ndim == 0 or len(taken) != len(packed):
+                raise UserError(f"q() got {len(packed)} observations and actions of shape {np.shape(actions)}.")
+            own = torch.from_numpy(self.model.phi.action_set.checked(taken, "Actions of q()"))
+            q = self.q_taken(packed, own, self._features(packed, batch))
         values = self.reward_scale * q.numpy()
         return np.asarray(values[0] if single else values)
 
     def value(self, observations: Any) -> Array:
         """V(s) = sum_a pi(a|s) Q(s, a): (n,) for a batch, () for one observation."""
-        single, q = self._values(observations)
-        value = self.reward_scale * (self._pi(q) * q).sum(1).numpy()
+        single, packed, batch = self._packed(observations)
+        value = self.reward_scale * self.state_values(packed, self._features(packed, batch)).numpy()
         return np.asarray(value[0] if single else value)
 
     def landmark(self, observations: Any) -> tuple[Array, Array]:
@@ -202,13 +241,14 @@ class Policy:
         return (places[0], gaps[0]) if single else (places, gaps)
 
     def probabilities(self, observations: Any) -> Array:
-        """pi(a|s): (n, A) for a batch, (A,) for one observation."""
+        """pi(a|s): (n, A) for a batch, (A,) for one observation, where actions are listed."""
+        self._needs_list("probabilities() are those of listed actions")
         single, preferences = self._preferences(observations)
         p = self._pi(preferences).numpy()
         return np.asarray(p[0] if single else p)
 
     def act(self, observation: Any, warn: bool = True) -> Any:
-        """An action for one observation, or (n,) actions for a batch.
+        """An action for one observation, or actions for a batch: (n,), or (n, ...) in a box.
 
         With ``warn``, there is a warning, once, if observations are categories and training never visited this one:
         then the action means nothing.
@@ -216,14 +256,21 @@ class Policy:
         single, packed, _ = self._packed(observation)
         if warn:
             self._warn_if_unvisited(packed)
-        preferences = self.preferences(packed)
-        if self.epsilon == 0 and self.temperature == 0 and not self.clueless:
-            actions = preferences.argmax(1).numpy()
+        acts = self.model.phi.action_set
+        if acts.continuous:
+            actions = acts.sample(self.rng, len(packed)) if self.clueless else self.choose(packed)[0].numpy()
+            if self.epsilon > 0:
+                uniform = self.rng.random(len(packed)) < self.epsilon
+                actions = np.where(uniform[:, None], acts.sample(self.rng, len(packed)), actions)
+        elif self.epsilon == 0 and self.temperature == 0 and not self.clueless:
+            actions = self.preferences(packed).argmax(1).numpy()
         else:
-            p = self._pi(preferences).numpy()
+            p = self._pi(self.preferences(packed)).numpy()
             actions = (p.cumsum(1) < self.rng.random((len(p), 1)) * p.sum(1, keepdims=True)).sum(1)
-        actions = actions + self.model.phi.action_start
-        return int(actions[0]) if single else actions
+        taken = acts.outward(actions)
+        if not single:
+            return taken
+        return taken[0] if acts.box is not None else int(taken[0])
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -238,7 +285,7 @@ class Policy:
         They may come from any distribution: the estimate is that of `anyreward.samples` with ``"other"``, from all
         observed rewards. If the answer did not start from samples, its reward is the prior.
         """
-        if self.corrections or self.tuned is not None:
+        if self.corrections or self.tuned is not None or self.chooser is not None:
             raise UserError(
                 "observe() updates z, but a policy with refine, improve or tuning has more than z. Ask with refine=0."
             )
@@ -256,8 +303,10 @@ class Policy:
         `anyreward.from_z(path)` reads the z as a reward, `Agent.load_policy(path)` the policy, which acts greedily.
         """
         path = check_task_path(path)
-        plans = [one for one in self.corrections if isinstance(one, Plan) and one.points is self.knowledge.points]
-        if len(plans) < len(self.corrections) or len(plans) > 1:
+        changes = [*self.corrections, *([] if self.chooser is None else [self.chooser])]
+        plans = [one for one in changes if isinstance(one, Plan) and one.points is self.knowledge.points]
+        tuned = self.tuned if self.chooser is None else getattr(self.chooser, "change", None)
+        if len(plans) + (self.chooser is not None and tuned is not None) < len(changes) or len(plans) > 1:
             raise UserError(
                 "The effects of improve, and of refine among categories, are not saved; ask with refine=0 and without "
                 "improve."
@@ -266,10 +315,10 @@ class Policy:
         z_R = self.belief.found.z.tolist()
         data = {"format": TASK_FORMAT, "agent": self.agent, "reward": str(self.reward), "z_R": z_R}
         files = {}
-        if self.tuned is not None or plans:
+        if tuned is not None or plans:
             if beside.exists() and not path.exists():
                 raise UserError(f"{beside} exists and belongs to something else; choose another name.")
-            tensors = {PLAN: plans[0].Q} if self.tuned is None else self.tuned.state_dict()
+            tensors = {PLAN: plans[0].Q} if tuned is None else tuned.state_dict()
             files[beside] = save_tensors({name: value.contiguous() for name, value in tensors.items()})
             data |= {"tensors_sha256": sha256(files[beside]), "scale": self.reward_scale}
         write_together({**files, path: as_json({**data, "sha256": index_hash(data)})})
@@ -278,7 +327,7 @@ class Policy:
     @property
     def clueless(self) -> bool:
         """Whether z is zero, so that no action is preferred; then all actions are equally likely."""
-        plain = not self.corrections and self.tuned is None
+        plain = not self.corrections and self.tuned is None and self.chooser is None
         return plain and not self.knowledge.method.goals_only and not self.z.any()
 
     def _pi(self, preferences: Tensor) -> Tensor:
@@ -291,19 +340,63 @@ class Policy:
         return bool(s.first_step or s.bias) and not self.whole
 
     def action_values(self, packed: Tensor, features: Tensor | None) -> Tensor:
-        """(n, A) Q at packed observations and their packed features, in the units of z."""
-        q = self.preferences(packed).double() + self.task.constant / self.reward_scale
+        """(n, A) Q at packed observations and their packed features, in the units of z, for listed actions."""
+        return self.preferences(packed).double() + self._beside(packed, features)[:, None]
+
+    def q_taken(self, packed: Tensor, actions: Tensor, features: Tensor | None) -> Tensor:
+        """(n,) Q of actions as the library counts them, (n, ...), at packed observations, in the units of z."""
+        if not self.model.phi.action_set.continuous:
+            return self.action_values(packed, features).gather(1, actions[:, None]).squeeze(1)
+        z = self.z.expand(len(packed), -1)
+        if self.chooser is None:
+            Q = self.model.q_at(packed, z, actions[:, None])[:, 0]
+        else:
+            Q = self.chooser.q_at(self, packed, actions)
+        return Q.double() + self._beside(packed, features)
+
+    def state_values(self, packed: Tensor, features: Tensor | None) -> Tensor:
+        """(n,) V at packed observations and their packed features, in the units of z."""
+        if not self.model.phi.action_set.continuous:
+            Q = self.action_values(packed, features)
+            return (self._pi(Q) * Q).sum(1)
+        V = self.choose(packed)[1].double() + self._beside(packed, features)
+        epsilon = 1.0 if self.clueless else self.epsilon
+        if epsilon > 0:
+            some = torch.from_numpy(self.model.phi.action_set.spread(PROPOSALS))
+            rows = packed.repeat_interleave(len(some), 0)
+            again = None if features is None else features.repeat_interleave(len(some), 0)
+            uniform = self.q_taken(rows, some.repeat(len(packed), 1), again).view(len(packed), -1).mean(1)
+            V = (1 - epsilon) * V + epsilon * uniform
+        return V
+
+    def _beside(self, packed: Tensor, features: Tensor | None) -> Tensor:
+        """(n,) the part of Q beside F . z: the value of the reward's mean, which was removed, and `state_value`."""
+        constant = torch.full((len(packed),), self.task.constant / self.reward_scale, dtype=torch.float64)
         if not self._has_state_value:
-            return q
-        beside = state_value(self.reward, self.knowledge, self.z, packed, features)
-        return q + beside[:, None] / self.reward_scale
+            return constant
+        return constant + state_value(self.reward, self.knowledge, self.z, packed, features) / self.reward_scale
+
+    def choose(self, packed: Tensor) -> tuple[Tensor, Tensor]:
+        """The greedy actions at packed observations, as the library counts them, and their F . z (n,)."""
+        if not self.model.phi.action_set.continuous:
+            Q = self.preferences(packed)
+            return Q.argmax(1), Q.amax(1)
+        return self.model.choose(packed, self.z) if self.chooser is None else self.chooser.choose(self, packed)
+
+    def _needs_list(self, what: str) -> None:
+        if self.model.phi.action_set.continuous:
+            raise UserError(f"{what}; the actions of this agent are all those of {self.model.phi.action_set.box}.")
+
+    def _features(self, packed: Tensor, batch: Any) -> Tensor | None:
+        """The packed features of observations, where Q needs them."""
+        if not self._has_state_value:
+            return None
+        nothing = self.model.phi.action_set.none(len(packed))
+        return torch.from_numpy(self.model.phi.of(batch, packed.numpy(), nothing))
 
     def _values(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, batch = self._packed(observations)
-        if not self._has_state_value:
-            return single, self.action_values(packed, None)
-        nothing = np.zeros(len(packed), dtype=np.int64)
-        return single, self.action_values(packed, torch.from_numpy(self.model.phi.of(batch, packed.numpy(), nothing)))
+        return single, self.action_values(packed, self._features(packed, batch))
 
     def _preferences(self, observations: Any) -> tuple[bool, Tensor]:
         single, packed, _ = self._packed(observations)

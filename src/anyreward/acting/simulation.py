@@ -20,7 +20,7 @@ from anyreward.rewards.reward import Reward
 
 Array = np.ndarray[Any, Any]
 Actions = Callable[[Tensor], Tensor]
-"""(n,) actions at packed observations (n, packed)."""
+"""(n, ...) actions at packed observations (n, packed)."""
 
 EPISODES = 32
 """Number of simulated episodes."""
@@ -83,7 +83,7 @@ class Simulator:
         for _ in range(steps):
             if len(live) == 0:
                 break
-            actions = random.integers(self._phi.actions, size=len(live))
+            actions = self._phi.action_set.sample(random, len(live))
             for i, policy in enumerate(policies):
                 mine = whose[live] == i
                 if mine.any() and policy is not None:
@@ -128,7 +128,7 @@ def simulator(knowledge: Knowledge) -> Simulator | None:
 
 def greedy_actions(policy: Policy) -> Actions:
     """The greedy actions of a policy."""
-    return lambda packed: policy.preferences(packed).argmax(1)
+    return lambda packed: policy.choose(packed)[0]
 
 
 def horizon(knowledge: Knowledge) -> tuple[int, bool]:

@@ -23,9 +23,9 @@ class Batch(NamedTuple):
     x: Tensor
     """(b, width) observations s_i, or (b, k) their one-hot columns"""
     actions: Tensor
-    """(b,) a_i, in ascending order"""
+    """(b,) a_i, in ascending order; or (b, width) actions of a box"""
     counts: Tensor
-    """(A,) how often each action was taken; empty on a GPU"""
+    """(A,) how often each action was taken; empty on a GPU and for a box"""
     next_x: Tensor
     """(b, width) next observations s_{i+1}"""
     discount: Tensor
@@ -92,15 +92,18 @@ def draw_rows(
 ) -> tuple[Tensor, Transitions, dict[str, Tensor]]:
     """Draw the transitions of n minibatches: their numbers (n b,) in the replay buffer, rows, and first five columns.
 
-    Each minibatch is sorted by action, so that F's last layer can process the rows of one action at a time. The columns
-    are the fields of `Batch` from ``x`` to ``discount``.
+    Each minibatch is sorted by its listed actions, so that F's last layer can process the rows of one action at a time.
+    The columns are the fields of `Batch` from ``x`` to ``discount``.
     """
     held, b, observe = replay.transitions, s.batch_size, model.observation_encoder
     device = held.actions.device
     index = torch.randint(len(replay), (n, b), generator=random, device=device)
-    actions, order = held.actions[index].sort(1)
-    counts = _counts(actions, model.actions)
-    index = index.gather(1, order).flatten()
+    if model.phi.action_set.continuous:
+        actions, counts, index = held.actions[index], torch.zeros(n, 0), index.flatten()
+    else:
+        actions, order = held.actions[index].sort(1)
+        counts = _counts(actions, model.actions)
+        index = index.gather(1, order).flatten()
     rows = replay.at(index)
     columns = {
         "x": observe.compact(rows.observations).view(n, b, -1),
@@ -161,7 +164,7 @@ def draw(
 
 def with_z(batch: Batch, model: Model, replay: Replay, s: Settings, random: torch.Generator) -> Batch:
     """The minibatches with z drawn for them, from the current B."""
-    n, b = batch.actions.shape
+    n, b = batch.actions.shape[:2]
     z = draw_z(model, replay, s, n * b, random)
     return batch._replace(z=z.view(n, b, -1), shown_z=preprocess_z(z).view(n, b, -1))
 

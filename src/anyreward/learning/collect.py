@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import FeatureMap
+from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.recorded import State, can_continue, generator, random_state
 from anyreward.worlds.stepping import Stepper
 
@@ -25,6 +26,20 @@ MOST_STARTS = 1_000
 """Largest number of first observations of episodes that are recorded."""
 LONGEST_EPISODE = 1_000
 """Largest number of transitions held until their episode ends; a longer episode is split, with a goal for each part."""
+
+
+class Noise(NamedTuple):
+    """How the behaviour policy differs from pi_z and from independent uniform actions."""
+
+    task_steps: int = 0
+    """steps for which a task is kept; 0: whole episodes"""
+    random_steps: int = 1
+    """mean number of steps for which a random action of a box is kept"""
+    of_actions: float = 0.0
+    """standard deviation of the noise of other actions of a box"""
+
+
+NO_NOISE = Noise()
 
 
 class Collector:
@@ -44,8 +59,11 @@ class Collector:
         next_features: bool = False,
         whole_episodes: bool = False,
         categorical: bool = False,
+        noise: Noise = NO_NOISE,
     ) -> None:
-        self._stepper, self._features, self._next_features = stepper, features, next_features
+        self._stepper, self._features, self._next_features, self._noise = stepper, features, next_features, noise
+        self._held = features.action_set.none(stepper.num_envs)  # random actions that are kept for some steps
+        self._age = np.zeros(stepper.num_envs, dtype=np.int64)  # of each z, in steps
         self._rng = np.random.default_rng(seed)
         stepper.reset(seed)
         self._tasks: Tensor | None = None
@@ -74,13 +92,18 @@ class Collector:
     def features_now(self) -> Array:
         """(n, packed) phi of the current observations, with the first action."""
         stepper = self._stepper
-        return self._features.of(stepper.observations, stepper.packed, np.zeros(stepper.num_envs, dtype=np.int64))
+        first = self._features.action_set.none(stepper.num_envs)
+        return self._features.of(stepper.observations, stepper.packed, first)
 
     def state(self) -> tuple[dict[str, Tensor], State]:
         """Tensors and JSON from which another collector continues exactly here, if its environments can."""
         tensors = {"starts": self.starts, "new": self.new_starts}
         if self._tasks is not None:
             tensors["tasks"] = self._tasks
+        if self._features.action_set.continuous:
+            tensors |= {"held": torch.from_numpy(self._held.copy())}
+        if self._noise.task_steps:
+            tensors |= {"age": torch.from_numpy(self._age.copy())}
         if self._visited:
             rows = np.stack([np.frombuffer(row, dtype=np.float32) for row in sorted(self._visited)])
             tensors["visited"] = torch.from_numpy(rows)
@@ -104,6 +127,8 @@ class Collector:
             return False
         self._rng, self._fresh = generator(about["random"]), np.array(about["fresh"], dtype=bool)
         self._tasks = tensors["tasks"].clone() if "tasks" in tensors else None
+        self._held = tensors["held"].numpy().copy() if "held" in tensors else self._held
+        self._age = tensors["age"].numpy().copy() if "age" in tensors else self._age
         if self._running is not None and "running" in tensors:
             columns = {name[8:]: column.numpy() for name, column in tensors.items() if name.startswith("running.")}
             for row, i in enumerate(tensors["running"].tolist()):
@@ -141,14 +166,19 @@ class Collector:
     def _step(self, epsilon: float, greedy: GreedyActions | None, new_tasks: Callable[[int], Tensor] | None) -> Columns:
         stepper, features = self._stepper, self._features
         n, seen = stepper.num_envs, features.marked(stepper.packed)
-        actions = self._rng.integers(features.actions, size=n)
+        acts = features.action_set
+        actions = self._random(n)
         if self._tasks is None and new_tasks is not None and (epsilon < 1.0 or self._running is not None):
             self._tasks = new_tasks(n)
         if epsilon < 1.0 and greedy is not None and self._tasks is not None:
             chosen = greedy(torch.from_numpy(seen), self._tasks).numpy()
-            actions = np.where(self._rng.random(n) < epsilon, actions, chosen)
+            uniform = self._rng.random(n) < epsilon
+            if acts.continuous:
+                noise = self._noise.of_actions * self._rng.standard_normal(chosen.shape)
+                chosen = np.clip(chosen + noise, -1.0, 1.0).astype(np.float32)
+            actions = np.where(uniform[:, None] if acts.continuous else uniform, actions, chosen)
         phi = features.of(stepper.observations, seen, actions)  # before the step, which may reuse their memory
-        step = stepper.step(actions)
+        step = stepper.step(acts.outward(actions))
         after = features.marked(step.packed, step.terminated)
         rows: Columns = {
             "rewards": step.rewards,
@@ -170,10 +200,23 @@ class Collector:
         else:
             rows = {name: np.array(column[step.valid]) for name, column in rows.items()}
             if features.ends:
-                rows = with_ends(rows, self._rng, features.actions)
+                rows = with_ends(rows, self._rng, acts)
+        if self._noise.task_steps:
+            self._age = np.where(over, 0, self._age + 1)
+            over = over | (self._age >= self._noise.task_steps)
+            self._age[over] = 0
         if self._tasks is not None and new_tasks is not None and over.any():
             self._tasks[torch.from_numpy(over)] = new_tasks(int(over.sum()))
         return rows
+
+    def _random(self, n: int) -> Array:
+        """Random actions (n, ...); those of a box are kept for some steps."""
+        actions = self._features.action_set.sample(self._rng, n)
+        if not self._features.action_set.continuous or self._noise.random_steps == 1:
+            return actions
+        anew = (self._rng.random(n) < 1 / self._noise.random_steps) | self._fresh
+        self._held = np.where(anew[:, None], actions, self._held)
+        return self._held.copy()
 
     def _record_starts(self, seen: Array, starts: Array) -> None:
         """Record the first observations of new episodes, among all current ones (n, packed)."""
@@ -201,7 +244,7 @@ class Collector:
         return {name: np.stack([row[name] for row in over]) for name in over[0]}
 
 
-def with_ends(rows: Columns, rng: np.random.Generator, actions: int) -> Columns:
+def with_ends(rows: Columns, rng: np.random.Generator, actions: ActionSet) -> Columns:
     """Append the terminal states of transitions as states of their own, in which a last, arbitrary action is taken.
 
     The transitions into them do not terminate any more; the last actions do, and pay no reward.
@@ -213,7 +256,7 @@ def with_ends(rows: Columns, rng: np.random.Generator, actions: int) -> Columns:
     after, phi = rows["next_observations"][ended], rows["next_features"][ended]
     last = {
         "observations": after,
-        "actions": rng.integers(actions, size=len(ended)),
+        "actions": actions.sample(rng, len(ended)),
         "next_observations": after,
         "terminated": np.ones(len(ended), dtype=bool),
         "features": phi,

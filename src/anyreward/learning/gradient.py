@@ -22,7 +22,7 @@ class GradientMethod(Method):
 
     def __init__(self, model: Model, replay: Replay, s: Settings, run: RunSettings) -> None:
         super().__init__(model, replay, s, run)
-        self.learner = Learner(model.F, model.B, model.bias, s.first_step)
+        self.learner = Learner(model.F, model.B, model.bias, s.first_step, model.actor, relative_rates(s))
         self.networks = self.learner.networks
 
     @abstractmethod
@@ -49,6 +49,13 @@ class GradientMethod(Method):
                 if done % s.target_every == 0:
                     self.learner.networks.move_targets(s.target_retention)
         return last
+
+
+def relative_rates(s: Settings) -> tuple[float, float]:
+    """The learning rates of B and of the actor, relative to that of F."""
+    return (s.backward_learning_rate or s.learning_rate) / s.learning_rate, (
+        s.actor_learning_rate or s.learning_rate
+    ) / s.learning_rate
 
 
 def learning_rate_factor(progress: float, decay: float) -> float:

@@ -40,7 +40,7 @@ class Landmarks(Method):
     @staticmethod
     def possible(phi: FeatureMap, s: Settings) -> bool:
         """Whether F and B can be tables: landmarks are on, and the states and features can be listed."""
-        plain = s.method == "fb" and s.first_step == 0 and not s.bias
+        plain = s.method == "fb" and s.first_step == 0 and not s.bias and not phi.action_set.continuous
         return s.landmarks > 0 and plain and can_list(phi.seen_space, phi.ends) and can_list(phi.space, phi.ends)
 
     @classmethod

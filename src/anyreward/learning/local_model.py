@@ -1,7 +1,8 @@
 """A model of the steps of an environment whose states are numbers, from the nearest transitions.
 
 If the environment is smooth and nearly deterministic, the change of state is a local linear regression on the nearest
-transitions with the same action; otherwise it is the change in the nearest one, so that walls and noise stay.
+transitions with the same action; otherwise it is the change in the nearest one, so that walls and noise stay. Actions
+of a box are numbers like those of the state: the regression is on both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 PER_COEFFICIENT = 3
 """Neighbours of a local linear regression, for each coefficient."""
+ACTION_UNIT = 0.5
+"""Half the range of an action's number counts like this many standard deviations of one of the state."""
 RIDGE = 1e-4
 """Regularisation of its slopes, in units of the distance of the farthest neighbour."""
 TESTED = 500
@@ -27,7 +30,10 @@ SMOOTH = 0.1
 
 
 class LocalModel:
-    """Steps among states x (n, p): numbers in units of ``scale`` (p,), without the flag of terminal states."""
+    """Steps among states x (n, p): numbers in units of ``scale`` (p,), without the flag of terminal states.
+
+    ``actions`` is the number of listed actions; 0 for rows with actions of a box (n, width).
+    """
 
     def __init__(self, rows: Transitions, actions: int, ends: bool, scale: Array) -> None:
         if ends:
@@ -36,11 +42,15 @@ class LocalModel:
         self.rows, self.scale = rows, scale
         self.x, after = (x[:, :p].double().numpy() / scale for x in (rows.observations, rows.next_observations))
         self._change, self._taken = after - self.x, rows.actions.numpy()
+        self._box = actions == 0
+        self._inputs = np.concatenate([self.x, ACTION_UNIT * self._taken], 1) if self._box else self.x
         self._of_action = [np.flatnonzero(self._taken == action) for action in range(actions)]
-        self._trees = [KDTree(self.x[own]) if len(own) else None for own in self._of_action]
+        if self._box:
+            self._of_action = [np.arange(len(self.x))]
+        self._trees = [KDTree(self._inputs[own]) if len(own) else None for own in self._of_action]
         self._over = rows.next_observations[:, -1].numpy() > 0.5 if ends else rows.terminated.numpy()
         self._after = KDTree(after) if self._over.any() else None
-        k = PER_COEFFICIENT * (p + 1)
+        k = PER_COEFFICIENT * (self._inputs.shape[1] + 1)
         self.smooth = self._is_smooth(k)
         self._neighbours = k if self.smooth else 1
 
@@ -54,8 +64,10 @@ class LocalModel:
         return bool(linear < nearest and linear < SMOOTH * np.sqrt(np.square(self._change).sum(1).mean()))
 
     def _changes(self, x: Array, actions: Array, k: int, leave_out: bool = False) -> tuple[Array, Array]:
-        """(n, p) changes by actions (n,) in states x (n, p), from k neighbours, and (n,) the nearest of these."""
+        """(n, p) changes by actions (n, ...) in states x (n, p), from k neighbours, and (n,) the nearest of these."""
         change, nearest = np.zeros_like(x), np.zeros(len(x), dtype=np.int64)
+        if self._box:
+            x, actions = np.concatenate([x, ACTION_UNIT * actions], 1), np.zeros(len(x), dtype=np.int64)
         for action, (own, tree) in enumerate(zip(self._of_action, self._trees, strict=True)):
             rows = np.flatnonzero(actions == action)
             if tree is None or len(rows) == 0:
@@ -65,7 +77,7 @@ class LocalModel:
             if k == 1:
                 change[rows] = self._change[near[:, 0]]
             else:
-                change[rows] = local_linear(self.x[near] - x[rows][:, None], apart, self._change[near])
+                change[rows] = local_linear(self._inputs[near] - x[rows][:, None], apart, self._change[near])
         return change, nearest
 
     def step(self, x: Array, actions: Array) -> tuple[Array, Array, Array]:

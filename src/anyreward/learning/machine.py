@@ -10,6 +10,7 @@ from torch import nn
 
 from anyreward.errors import UserError
 from anyreward.learning.settings import RunSettings, Settings
+from anyreward.model.actor import ForwardBox
 from anyreward.model.networks import Forward
 
 FLOP_PER_THREAD = 10**8
@@ -23,6 +24,8 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
     on b rows each; and the b x b pairs.
     """
     b, d = s.batch_size, s.dim
+    if isinstance(F, ForwardBox):
+        return box_update_flop(F, B, s)
 
     def layers(network: nn.Module) -> tuple[int, int]:
         """Weights in all linear layers, and in the first ones."""
@@ -42,6 +45,20 @@ def update_flop(F: nn.Module, B: nn.Module, s: Settings) -> int:
     networks = b * (3 * all_F - first_F) + passes * b * all_F + 2 * b * (3 * all_B - first_B) + b * all_B
     pairs = b * b * d * (1 + 1 + 2 + 2)  # F.B', the target, the gradients of F and B', and L_reg's two
     return 2 * (networks + pairs)
+
+
+def box_update_flop(F: ForwardBox, B: nn.Module, s: Settings) -> int:
+    """As `update_flop`, for actions of a box: F and B, and an actor of about the size of one F."""
+    b, d = s.batch_size, s.dim
+
+    def weights(network: nn.Module) -> int:
+        return sum(m.in_features * m.out_features for m in network.modules() if isinstance(m, nn.Linear))
+
+    all_F, all_B, actor = weights(F), weights(B), weights(F) // len(F.members) if s.actor == "network" else 0
+    targets = (all_F + actor) if actor else s.action_samples * all_F
+    of_actor = (3 * actor + 2 * all_F) if actor else 0  # forward and backward, through F to its actions
+    networks = b * (3 * all_F + targets + of_actor) + 2 * b * 3 * all_B + b * all_B
+    return 2 * (networks + 6 * b * b * d)
 
 
 def threads_for(flop: int, available: int) -> int:

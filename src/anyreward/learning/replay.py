@@ -18,7 +18,7 @@ class Transitions(NamedTuple):
     observations: Tensor
     """(n, packed)"""
     actions: Tensor
-    """(n,) int64"""
+    """(n,) int64, or (n, width) float32 in a box, from -1 to 1"""
     next_observations: Tensor
     """(n, packed)"""
     terminated: Tensor

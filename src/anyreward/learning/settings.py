@@ -101,6 +101,27 @@ class Settings:
     """Whether the action is an input of F. If not, F has one block of outputs per action, as in the paper."""
     wide: Annotated[int, Range(0, most=20)] = 0
     """Width, in multiples of ``hidden``, of a network of one hidden layer whose output is added to F (0: none)."""
+    actor: Literal["network", "samples"] = "network"
+    """Continuous actions: how pi_z chooses. network: an actor network, trained to maximise F(s, pi_z(s), z) . z.
+    samples: the best of some actions; in targets, a softmax over ``action_samples`` random ones."""
+    actor_learning_rate: Annotated[float, Range(0)] = 0.0
+    """Learning rate of the actor (0: as ``learning_rate``)."""
+    backward_learning_rate: Annotated[float, Range(0)] = 0.0
+    """Continuous actions: learning rate of B (0: as ``learning_rate``)."""
+    twin: Literal["off", "mean", "min"] = "off"
+    """Continuous actions: whether two F are learned. off: one. mean, min: two, of which targets take the mean, or the
+    one with the smaller F . z."""
+    actor_twin: Literal["mean", "min"] = "mean"
+    """With two F: which one the actor maximises, their mean or the smaller one."""
+    smoothing: Annotated[float, Range(0, most=10)] = 0.2
+    """Standard deviation of the noise of the actor's actions in targets and in its loss, clipped at 0.3. Actions are
+    scaled to -1..1."""
+    action_samples: Annotated[int, Range(1, most=10_000)] = 16
+    """Without an actor: number of random actions for each state in targets."""
+    action_levels: Annotated[int, Range(2, most=100)] = 5
+    """Tables with continuous actions: number of values of each number of the action that are tried."""
+    b_norm: ZNorm = "free"
+    """free: B has any length. sphere: every B(s, a) has the length sqrt(d)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
     """Encoding of numbers for F and B. plain: unchanged (see ``normalise``). unit: bounded numbers scaled to 0..1.
     rbf: the radial basis functions of the paper's continuous maze, 21 along each of at most two bounded numbers."""
@@ -136,10 +157,17 @@ class Settings:
     exploration: Share = 1.0
     """epsilon of the behaviour policy, the probability of a uniformly random action.
     Other actions are the greedy ones of a random z, with one z per episode."""
-    explore: Literal["z", "rare"] = "z"
+    explore: Literal["z", "rare", "novel"] = "z"
     """The behaviour policy. z: uniform actions, or pi_z with one z per episode (see ``exploration``).
     rare: go to the states and actions that were tried least, with a fifth of uniform actions. This needs states that
-    can be listed, or at most eight numbers; otherwise, and for goal-dqn, z is used."""
+    can be listed, or at most eight numbers; otherwise, and for goal-dqn, novel is used.
+    novel: pi_z of a reward for features that are new, by random network distillation; half of the episodes."""
+    z_steps: Count = 0
+    """Steps for which the behaviour policy keeps its z (0: whole episodes)."""
+    random_steps: Positive = 1
+    """Continuous actions: mean number of steps for which a random action is kept, so that noise is correlated."""
+    exploration_noise: Annotated[float, Range(0, most=10)] = 0.2
+    """Continuous actions: standard deviation of the noise of the other actions of the behaviour policy."""
     warmup_steps: Count = 0
     """Transitions collected before the first cycle, with uniformly random actions."""
     steps_per_cycle: Count = 200
@@ -273,6 +301,15 @@ class SettingChanges(RunChanges, total=False):
     layer_norm: bool
     action_input: bool
     wide: int
+    actor: Literal["network", "samples"]
+    actor_learning_rate: float
+    backward_learning_rate: float
+    twin: Literal["off", "mean", "min"]
+    actor_twin: Literal["mean", "min"]
+    smoothing: float
+    action_samples: int
+    action_levels: int
+    b_norm: ZNorm
     encoding: Literal["plain", "unit", "rbf"]
     normalise: bool
     z_mixture: ZMixture
@@ -284,7 +321,10 @@ class SettingChanges(RunChanges, total=False):
     hindsight: float
     features_include_action: bool | None
     exploration: float
-    explore: Literal["z", "rare"]
+    explore: Literal["z", "rare", "novel"]
+    z_steps: int
+    random_steps: int
+    exploration_noise: float
     warmup_steps: int
     steps_per_cycle: int
     updates_per_cycle: int
@@ -399,6 +439,42 @@ FAST: dict[str, Any] = {
 }
 """Every difference of preset `fast` from preset `paper` (docs/settings.md)."""
 
+BOX: dict[str, dict[str, Any]] = {
+    "fast": {
+        "dim": 50,
+        "batch_size": 256,
+        "exploration": 0.3,
+        "random_steps": 4,
+        "z_steps": 100,
+    },
+    "paper": {"exploration": 0.3, "random_steps": 4},
+    "published": {},
+}
+"""Changes to the presets for continuous actions (docs/continuous_actions.md)."""
+PUBLISHED: dict[str, Any] = {
+    "dim": 50,
+    "updates": 3_000_000,
+    "gamma": 0.98,
+    "batch_size": 1_024,
+    "hidden": 1_024,
+    "learning_rate": 0.0001,
+    "target_every": 1,
+    "target_retention": 0.99,
+    "layer_norm": True,
+    "z_mixture": ZMixture(goals=0.5),
+    "z_norm": "sphere",
+    "b_norm": "sphere",
+    "twin": "mean",
+    "actor_twin": "mean",
+    "exploration": 0.3,
+    "random_steps": 4,
+    "z_steps": 100,
+    "explore": "novel",
+    "updates_per_cycle": 40,
+    "steps_per_cycle": 40,
+}
+"""Preset `published`: the size and the hyperparameters of the literature on continuous actions."""
+
 OF_METHOD: dict[str, dict[str, Any]] = {
     "goal-dqn": {"z_norm": "free"},
     "goal-dqn-her": {"z_norm": "free"},
@@ -410,10 +486,13 @@ PAPER: dict[str, dict[str, Any]] = {"goal-dqn": {"exploration": 0.2}, "goal-dqn-
 
 
 def preset(name: str = "fast", **changes: Any) -> Settings:
-    """The settings of a preset, ``paper`` or ``fast``, for a method, with some changed by name."""
-    if not isinstance(name, str) or name not in ("paper", "fast"):
-        raise UserError(f"There is no preset {shown(name)}; accepted: fast, paper.")
+    """The settings of a preset, ``fast``, ``paper`` or ``published``, for a method, with some changed by name.
+
+    `train` changes some more for continuous actions, `BOX`.
+    """
+    if not isinstance(name, str) or name not in BOX:
+        raise UserError(f"There is no preset {shown(name)}; accepted: {', '.join(BOX)}.")
     method = changes.get("method", "fb")
     _check_value("method", method, *_rules(Settings)["method"])
-    start = FAST if name == "fast" else PAPER.get(method, {})
+    start = {"fast": FAST, "published": PUBLISHED}.get(name, PAPER.get(method, {}))
     return Settings().with_(**start | OF_METHOD.get(method, {}) | changes)

@@ -13,6 +13,8 @@ from anyreward.learning.local_model import LocalModel
 from anyreward.learning.replay import Transitions
 from anyreward.model.basis import far_points
 from anyreward.model.landmarks import KnownRows
+from anyreward.worlds.actions import ActionSet
+from anyreward.worlds.spaces import Array
 
 POINTS = 2_500
 """Largest number of points that represent continuous states."""
@@ -104,6 +106,7 @@ def neighbour_model(
     effects: bool = True,
     neighbours: int = NEIGHBOURS,
     per_point: int = ROWS_PER_POINT,
+    box: ActionSet | None = None,
 ) -> tuple[TransitionModel, Tensor]:
     """Estimate P(s' | s, a) among well-spread points, from the changes s' - s in the nearest transitions with action a.
 
@@ -112,10 +115,14 @@ def neighbour_model(
     With ``ends`` the last column marks terminal states, which are far from all others. ``most`` limits the points, and
     ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone, and
     changes are those of a `LocalModel`, if the environment is smooth. Otherwise an action's effect is that of its
-    ``neighbours`` nearest transitions. There are ``per_point`` transitions for each point.
+    ``neighbours`` nearest transitions. There are ``per_point`` transitions for each point. If the data have actions of
+    a box, the model is that of some listed ones, ``box``.
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
     data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
+    given = data
+    if box is not None:
+        data = data._replace(actions=torch.from_numpy(box.nearest(data.actions.numpy())))
     scale, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
     x = data.observations.double() / scale
     change = (data.next_observations.double() - data.observations.double()) / scale
@@ -130,7 +137,7 @@ def neighbour_model(
     else:
         states.know((centres * scale).float(), scale)
         states.triangulate(ends)
-        local = LocalModel(data, actions, ends, scale[: x.shape[1] - ends].numpy())
+        local = LocalModel(given, 0 if box else actions, ends, scale[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
@@ -141,7 +148,8 @@ def neighbour_model(
             continue
         if local is not None and local.smooth:
             k = 1
-            arrived, continues = _smooth_outcomes(local, centres, scale, action, last, ends)
+            taken = np.array([action] if box is None else box.table[action : action + 1])
+            arrived, continues = _smooth_outcomes(local, centres, scale, taken, last, ends)
         else:
             index = own[_nearest(described[own], points, k)]  # (M, k)
             arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
@@ -165,14 +173,14 @@ def _described(x: Tensor, change: Tensor, taken: Tensor, actions: int, radius: f
 
 
 def _smooth_outcomes(
-    local: LocalModel, centres: Tensor, scale: Tensor, action: int, last: Tensor, ends: bool
+    local: LocalModel, centres: Tensor, scale: Tensor, action: Array, last: Tensor, ends: bool
 ) -> tuple[Tensor, Tensor]:
     """(M, packed) the states after an action at points (M, packed), by a local model, and whether they continue (M,).
 
-    ``last`` (M,) marks the points that are terminal states.
+    The ``action`` is one row, (1, ...). ``last`` (M,) marks the points that are terminal states.
     """
     p = len(local.scale)
-    reached, stops, _ = local.step(centres[:, :p].numpy(), np.full(len(centres), action))
+    reached, stops, _ = local.step(centres[:, :p].numpy(), np.repeat(action, len(centres), axis=0))
     terminal = torch.from_numpy(stops)
     arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
     return arrived, (~last & (ends | ~terminal)).double()

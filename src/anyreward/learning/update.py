@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,12 +38,26 @@ TARGET_ROWS = 640
 class Learner:
     """F and B, their target networks F- and B-, and one Adam over all parameters."""
 
-    def __init__(self, F: nn.Module, B: nn.Module, bias: nn.Module | None = None, first_step: int = 0) -> None:
-        self.F, self.B, self.bias, self.first_step = F, B, bias, first_step
-        self.networks = FlatNetworks([F, B] if bias is None else [F, B, bias])
+    def __init__(
+        self,
+        F: nn.Module,
+        B: nn.Module,
+        bias: nn.Module | None = None,
+        first_step: int = 0,
+        actor: nn.Module | None = None,
+        rates: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        """``rates`` are the learning rates of B and of the actor, relative to that of F."""
+        self.F, self.B, self.bias, self.first_step, self.actor = F, B, bias, first_step, actor
+        networks = [(F, 1.0), (B, rates[0]), (bias, 1.0), (actor, rates[1])]
+        present = [(network, rate) for network, rate in networks if network is not None]
+        self.networks = FlatNetworks([network for network, _ in present], [rate for _, rate in present])
         self.F_target, target, *others = self.networks.targets
         self.B_target = target if any(True for _ in B.parameters()) else B  # a given B is its own target
-        self.bias_target = others[0] if others else None
+        self.bias_target = others[0] if bias is not None else None
+        self.actor_target = others[-1] if actor is not None else None
+        self.F_fixed = with_shared_weights(F) if actor is not None else F
+        """F without gradients of its weights, for those of the actor"""
         self.BB: Tensor | None = None
         """(d, d) E[B B^T] of all data, if B is fixed"""
 
@@ -53,10 +68,18 @@ class Learner:
     def gradient_norms(self) -> Metrics:
         """The gradient norms of the last update."""
         norms = {}
-        for name, network in (("F", self.F), ("B", self.B)):
+        for name, network in (("F", self.F), ("B", self.B), ("actor", self.actor or nn.Identity())):
             if parts := [p.grad.norm() for p in network.parameters() if p.grad is not None]:  # a fixed B has none
                 norms[f"{name}_gradient_norm"] = torch.stack(parts).norm()
         return norms
+
+
+def with_shared_weights(network: nn.Module) -> nn.Module:
+    """A copy of a network that shares its weights, through which no gradients of the weights are computed."""
+    shared = copy.deepcopy(network).requires_grad_(False)
+    for own, weight in zip(shared.parameters(), network.parameters(), strict=True):
+        own.data = weight.data
+    return shared
 
 
 class Targets(NamedTuple):

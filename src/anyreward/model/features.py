@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.worlds.actions import ActionSet, action_set
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import Array, Space, leaves, pack, pack_seen, same_kind, seen_space
-from anyreward.worlds.world import discrete_actions
+
+SOME_ACTIONS = 16
+"""Number of actions of a box that stand for all of them, where B sees actions."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,8 @@ class FeatureMap:
 
     kind: str
     observation_space: Space
-    actions: int
-    """The number of actions."""
+    action_set: ActionSet
+    """The actions."""
     include_action: bool = False
     function: Callable[[Any], Any] | None = None
     function_width: int = 0
@@ -36,11 +39,14 @@ class FeatureMap:
     table: Array | None = None
     tolerance: Tolerance | None = None
     """The tolerance within which a goal counts as reached, if the world defines one and F is a table."""
-    action_start: int = 0
-    """The environment's first action; here actions count from zero."""
     ends: bool = False
     """Whether terminal states are states too: F and B see the flag ``ended``, and the episode visits its terminal state
     once, with no state after it."""
+
+    @property
+    def actions(self) -> int:
+        """The number of listed actions; 0 if every action of a box is possible."""
+        return self.action_set.count
 
     def reached(self, rows: Array, goals: Array) -> Array:
         """(n, m) whether packed features (n, packed) count as the goals (m, packed): equal, or within the tolerance."""
@@ -67,13 +73,27 @@ class FeatureMap:
     @property
     def space(self) -> Space:
         """The space of phi(s, a): the features of the state, then ``action`` and ``ended``, if B sees these."""
-        beside = [gym.spaces.Discrete(self.actions)] * self.include_action + [gym.spaces.Discrete(2)] * self.ends
+        beside = [self._action_space] * self.include_action + [gym.spaces.Discrete(2)] * self.ends
         return gym.spaces.Tuple([self.state_space, *beside]) if beside else self.state_space
 
     @property
-    def action_column(self) -> int | None:
-        """The column of the action in packed features, counted from the end; None if B sees no actions."""
-        return (-2 if self.ends else -1) if self.include_action else None
+    def _action_space(self) -> Space:
+        """The space of the action as B sees it: its number, or the numbers of a box in the environment's units."""
+        acts = self.action_set
+        if acts.box is None:
+            return gym.spaces.Discrete(acts.count)
+        low, high = (np.asarray(end, dtype=np.float32).ravel() for end in (acts.box.low, acts.box.high))
+        return gym.spaces.Box(low, high, dtype=np.float32)
+
+    @property
+    def action_width(self) -> int:
+        """The number of columns of the action in packed features; 0 if B sees no actions."""
+        return (self.action_set.width or 1) if self.include_action else 0
+
+    @property
+    def action_columns(self) -> slice:
+        """The columns of the action in packed features; none if B sees no actions."""
+        return slice(self.state_packed, self.state_packed + self.action_width)
 
     @property
     def state_packed(self) -> int:
@@ -85,15 +105,19 @@ class FeatureMap:
         """The names of the columns of `readable`."""
         width = self.state_packed if self.table is None else self.table.shape[1]
         names = self.names or tuple(f"f{i}" for i in range(width))
-        return (*names, *["action"] * self.include_action, *["ended"] * self.ends)
+        wide = self.action_width
+        acts = ("action",) if wide == 1 else tuple(f"action{i}" for i in range(wide))
+        return (*names, *acts, *["ended"] * self.ends)
 
     def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
         """Raise unless observations and actions are those of this agent's world."""
-        actions = int(discrete_actions(action_space).n)
-        if not same_kind(self.observation_space, observation_space) or self.actions != actions:
+        own, other = self.action_set, action_set(action_space)
+        fit = own.count == other.count if own.box is None else same_kind(own.box, other.space)
+        if not same_kind(self.observation_space, observation_space) or not fit:
+            kinds = [f"{acts.count} actions" if acts.box is None else f"actions {acts.box}" for acts in (own, other)]
             raise UserError(
-                f"This agent was trained on observations {self.observation_space} and {self.actions} actions; {name} "
-                f"has {observation_space} and {actions}."
+                f"This agent was trained on observations {self.observation_space} and {kinds[0]}; {name} has "
+                f"{observation_space} and {kinds[1]}."
             )
 
     def seen(self, observations: Any, ended: Array | bool = False) -> Array:
@@ -110,7 +134,7 @@ class FeatureMap:
     def of(self, observations: Any, seen: Array, actions: Array) -> Array:
         """(n, packed features) phi(s, a) of a batch of raw observations, and of what F sees of them (`seen`).
 
-        In a terminal state there is no action: the column is zero.
+        In a terminal state there is no action: the columns are zero.
         """
         ended = seen[:, -1:] if self.ends else seen[:, :0]
         if self.kind == "achieved_goal":
@@ -120,25 +144,44 @@ class FeatureMap:
         else:
             state = seen[:, : seen.shape[1] - ended.shape[1]]
         if self.include_action:
-            live = actions[:, None] if not self.ends else np.where(ended > 0, 0, actions[:, None])
+            taken = self.shown_actions(actions)
+            live = taken if not self.ends else np.where(ended > 0, 0, taken)
             return np.concatenate([state, live, ended], axis=1, dtype=np.float32)
         return np.concatenate([state, ended], axis=1, dtype=np.float32) if self.ends else state
 
-    def with_action(self, rows: Tensor, action: int) -> Tensor:
-        """Packed features (n, packed) with another action, if B sees actions; terminal states have none."""
-        if self.action_column is None:
+    def shown_actions(self, actions: Array) -> Array:
+        """(n, width) actions as B sees them: their numbers, or those of a box in the environment's units."""
+        if self.action_set.box is None:
+            return np.asarray(actions)[:, None]
+        return self.action_set.numbers(actions).astype(np.float32)
+
+    def with_action(self, rows: Tensor, action: int | Array) -> Tensor:
+        """Packed features (n, packed) with another action, if B sees actions; terminal states have none.
+
+        The action is a number, or that of a box (width,) from -1 to 1.
+        """
+        if not self.include_action:
             return rows
-        rows = rows.clone()
-        rows[:, self.action_column] = torch.where(rows[:, -1] > 0.5, 0.0, float(action)) if self.ends else float(action)
+        rows, columns = rows.clone(), self.action_columns
+        rows[:, columns] = torch.from_numpy(self.shown_actions(np.asarray(action)[None])).to(rows)
+        if self.ends:
+            rows[rows[:, -1] > 0.5, columns] = 0.0
         return rows
 
     def with_actions(self, rows: Array) -> Array:
-        """Phi of packed phi(s) (n, k), with every action, and as a terminal state, if B sees these: (n, m, packed)."""
-        beside = [[float(a)] for a in range(self.actions)] if self.include_action else [[]]
+        """Phi of packed phi(s) (n, k), with every action, and as a terminal state, if B sees these: (n, m, packed).
+
+        Of a box that is not listed, `SOME_ACTIONS` are taken.
+        """
+        beside: list[list[float]] = [[]]
+        if self.include_action:
+            acts = self.action_set
+            every = acts.spread(SOME_ACTIONS) if acts.continuous else np.arange(acts.count)
+            beside = self.shown_actions(every).astype(float).tolist()
         if self.ends:
-            beside = [[*action, 0.0] for action in beside] + [[0.0] * self.include_action + [1.0]]
-        every = [np.concatenate([rows, np.tile(np.asarray(row), (len(rows), 1))], axis=1) for row in beside]
-        return np.stack(every, axis=1).astype(np.float32)
+            beside = [[*action, 0.0] for action in beside] + [[0.0] * self.action_width + [1.0]]
+        whole = [np.concatenate([rows, np.tile(np.asarray(row), (len(rows), 1))], axis=1) for row in beside]
+        return np.stack(whole, axis=1).astype(np.float32)
 
     def packed(self, given: Array, what: Any) -> Array:
         """Packed features (n, packed) of readable or packed ones (n, k); raises if there are no such features.
@@ -236,19 +279,18 @@ def finite_rows(rows: Array, what: Any) -> Array:
 def feature_map(
     kind: str | Callable[[Any], Any],
     observation_space: Space,
-    actions: int,
+    actions: ActionSet | int,
     include_action: bool = False,
     names: tuple[str, ...] | None = None,
     table: Array | None = None,
-    action_start: int = 0,
 ) -> FeatureMap:
     """The feature map of a setting or a user's function; "auto" takes achieved_goal where the observation has one."""
+    actions = ActionSet(actions) if isinstance(actions, int) else actions
     has_goal = isinstance(observation_space, gym.spaces.Dict) and "achieved_goal" in observation_space.spaces
     if callable(kind):
         values = np.asarray(kind(gym.vector.utils.batch_space(observation_space, 2).sample()))
         _check_shape(values, 2, 0)
-        fm = FeatureMap("function", observation_space, actions, include_action, kind, values.shape[1])
-        return replace(fm, action_start=action_start)
+        return FeatureMap("function", observation_space, actions, include_action, kind, values.shape[1])
     if kind == "auto":
         kind = "achieved_goal" if has_goal else "observation"
     if kind == "achieved_goal" and not has_goal:
@@ -258,8 +300,6 @@ def feature_map(
         )
     if kind == "achieved_goal":
         table = None  # the table describes observations
-    fm = FeatureMap(
-        kind, observation_space, actions, include_action, names=names, table=table, action_start=action_start
-    )
+    fm = FeatureMap(kind, observation_space, actions, include_action, names=names, table=table)
     fits = names is None or table is not None or len(names) == fm.state_packed
     return fm if fits else replace(fm, names=None)

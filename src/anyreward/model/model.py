@@ -17,6 +17,11 @@ from anyreward.model.latent import preprocess_z
 from anyreward.model.networks import Forward
 from anyreward.worlds.spaces import Array, channels_last, leaves, seen_space
 
+PROPOSALS = 32
+"""Number of actions of a box among which pi_z chooses without an actor."""
+ROWS_AT_ONCE = 8_192
+"""Number of observations in one pass of F at given actions."""
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -29,10 +34,12 @@ class Model:
     B: nn.Module
     bias: nn.Module | None = None
     """m-bar(s, z, g); None for a representation without bias"""
+    actor: nn.Module | None = None
+    """pi_z(s), if actions are those of a box; without it, pi_z takes the best of `proposals`"""
 
     @property
     def actions(self) -> int:
-        """The number of actions."""
+        """The number of listed actions; 0 if every action of a box is possible."""
         return self.phi.actions
 
     @property
@@ -73,7 +80,7 @@ class Model:
     @property
     def modules(self) -> dict[str, nn.Module]:
         """The networks and encoders by name, as they are saved."""
-        parts = {"F": self.F, "B": self.B, "bias": self.bias}
+        parts = {"F": self.F, "B": self.B, "bias": self.bias, "actor": self.actor}
         parts |= {"observation_encoder": self.observation_encoder, "feature_encoder": self.feature_encoder}
         return {name: module for name, module in parts.items() if module is not None}
 
@@ -110,8 +117,50 @@ class Model:
         return m
 
     @torch.no_grad()
+    def forward_at(self, observations: Tensor, z: Tensor, actions: Tensor) -> Tensor:
+        """F(s, a, z), (n, K, d), of packed observations (n, packed), z (n, d) and actions of the box (n, K, width)."""
+        n, K, width = actions.shape
+        x = self.observation_encoder.compact(observations.to(self.device)).repeat_interleave(K, 0)
+        shown = preprocess_z(z.to(self.device)).repeat_interleave(K, 0)
+        F: Tensor = self.F(x, actions.to(self.device).reshape(n * K, width), shown).mean(0)
+        return F.view(n, K, -1)
+
+    @torch.no_grad()
+    def proposals(self, observations: Tensor, z: Tensor) -> Tensor:
+        """(n, K, width) the actions of the box among which pi_z chooses, for packed observations and z (n, d).
+
+        Only that of the actor; or without an actor, actions that cover the box, always the same.
+        """
+        if self.actor is None:
+            spread = torch.from_numpy(self.phi.action_set.spread(PROPOSALS))
+            return spread.to(self.device).expand(len(observations), -1, -1)
+        x = self.observation_encoder.compact(observations.to(self.device))
+        actions: Tensor = self.actor(x, preprocess_z(z.to(self.device)))
+        return actions[:, None]
+
+    def q_at(self, observations: Tensor, z: Tensor, actions: Tensor) -> Tensor:
+        """F(s, a, z) . z, (n, K) on the CPU, as in `forward_at`."""
+        pieces = zip(*(torch.split(rows, ROWS_AT_ONCE) for rows in (observations, z, actions)), strict=True)
+        F = [(self.forward_at(o, w, a) @ w.to(self.device)[..., None])[..., 0] for o, w, a in pieces]
+        return torch.cat(F).cpu() if F else torch.zeros(0, actions.shape[1])
+
+    def choose(self, observations: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The actions of pi_z (n,), or (n, width) of a box, and their Q (n,), for packed observations and z."""
+        if not self.phi.action_set.continuous:
+            Q = self.q(observations, z)
+            return Q.argmax(1), Q.amax(1)
+        z = z.expand(len(observations), -1)
+        proposals = self.proposals(observations, z)
+        Q = self.q_at(observations, z, proposals)
+        best = Q.argmax(1)
+        return proposals.cpu()[torch.arange(len(best)), best], Q.amax(1)
+
+    @torch.no_grad()
     def q(self, observations: Tensor, z: Tensor) -> Tensor:
-        """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all."""
+        """F(s, a, z) . z, (n, A) on the CPU, of packed observations (n, packed) and z (n, d), or one z (d,) for all.
+
+        For every listed action; `q_at` is that of given actions of a box.
+        """
         if self.landmarks is not None:
             return self.landmarks.q(observations, z.to(self.dtype))
         encoder, index = self.observation_encoder, None
@@ -127,8 +176,17 @@ class Model:
         return (Q if index is None else Q.index_select(0, index)).cpu()
 
     def greedy(self, observations: Tensor, z: Tensor) -> Tensor:
-        """pi_z(s) = argmax_a F(s, a, z) . z, (n,)."""
-        return self.q(observations, z).argmax(1)
+        """pi_z(s) = argmax_a F(s, a, z) . z, (n,), or (n, width) in a box."""
+        if self.actor is not None:  # its action needs no F
+            return self.proposals(observations, z.expand(len(observations), -1))[:, 0].cpu()
+        return self.choose(observations, z)[0]
+
+    def choose_for(self, Z: Tensor) -> Callable[[Tensor, Array], Tensor]:
+        """Greedy actions as a function of packed observations and the index of each one's z, as in `q_for`."""
+        if self.phi.action_set.continuous:
+            return lambda observations, which: self.greedy(observations, Z[which])
+        q = self.q_for(Z)
+        return lambda observations, which: q(observations, which).argmax(1)
 
     def q_for(self, Z: Tensor) -> Callable[[Tensor, Array], Tensor]:
         """Q as a function of packed observations (n, packed) and the index of each one's z among Z (m, d): (n, A).

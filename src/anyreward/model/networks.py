@@ -8,7 +8,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from anyreward.model.latent import preprocess_z
+from anyreward.model.latent import preprocess_z, trained_length
 
 
 def mlp(inputs: int, outputs: int, hidden: int, layers: int, layer_norm: bool) -> nn.Sequential:
@@ -194,15 +194,19 @@ class Forward(nn.Module):
 
 
 class Backward(nn.Module):
-    """B: maps encoded features (n, width), or their one-hot columns (n, k), to (n, d)."""
+    """B: maps encoded features (n, width), or their one-hot columns (n, k), to (n, d).
 
-    def __init__(self, width: int, dim: int, hidden: int, layers: int, layer_norm: bool) -> None:
+    With ``sphere``, all values have the length sqrt(d).
+    """
+
+    def __init__(self, width: int, dim: int, hidden: int, layers: int, layer_norm: bool, sphere: bool = False) -> None:
         super().__init__()
-        self.net = mlp(width, dim, hidden, layers, layer_norm)
+        self.net, self.sphere = mlp(width, dim, hidden, layers, layer_norm), sphere
 
     def forward(self, g: Tensor) -> Tensor:
         """B(g), (n, d)."""
-        return run_mlp(self.net, g)
+        B = run_mlp(self.net, g)
+        return trained_length(B, "sphere") if self.sphere else B
 
 
 class GoalInput(nn.Module):

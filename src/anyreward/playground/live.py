@@ -164,7 +164,7 @@ class _Stage:
             "height": self._size[1],
             "fps": float(_metadata(self._env).get("render_fps") or 10),
             "actions": list(names),
-            "first_action": self._phi.action_start,
+            "first_action": self._phi.action_set.start,
             "screen": screen(self._agent),
         }
 
@@ -184,11 +184,11 @@ class _Stage:
             self._over, self._steps, self._episode = False, 0, self._episode + 1
         self._mark()
         actions = np.asarray(policy.act(observations, warn=False))
-        step = self._stepper.step(actions - self._stepper.action_start)
+        step = self._stepper.step(actions)
         self._steps, self._over = self._steps + 1, bool(step.over[0])
         features = self._features(step.observations, bool(step.terminated[0]))
         action, names = int(actions[0]), action_names(self._env)
-        named = {"action_name": names[action - self._stepper.action_start]} if names else {}
+        named = {"action_name": names[action - self._stepper.action_set.start]} if names else {}
         return {
             "features": features,
             "action": action,

@@ -238,7 +238,7 @@ class Scene:
         """What the page needs to know of the agent, as JSON."""
         agent, phi = self.agent, self.agent.model.phi
         mazes = self.kind in ("maze", "square")
-        counted = [f"action {i + phi.action_start}" for i in range(phi.actions)]
+        counted = [f"action {i + phi.action_set.start}" for i in range(phi.actions)]
         known = action_names(self.env) if self.env is not None else ()
         scene: dict[str, Any] = {
             "id": self.identity,
@@ -388,7 +388,7 @@ class Scene:
         policy, _ = self._asked(task)
         with self._lock:
             actions = np.full(len(at), NO_ACTION) if policy.clueless else policy.act(at, warn=False)
-        return {"actions": (actions - self.agent.model.phi.action_start).tolist()}
+        return {"actions": (actions - self.agent.model.phi.action_set.start).tolist()}
 
     def policy(self, task: Any) -> Policy:
         """The policy that is watched in the real environment: the one that `ask` returns."""

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
-from anyreward.learning.explorer import can_explore
+from anyreward.learning.explorer import can_explore, few_actions
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.transition_model import local_model, neighbour_model
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
+from anyreward.worlds.actions import ActionSet
 
 POINTS, PER_POINT = 10_000, 10
 """Largest number of points that represent states of numbers, and the smallest number of transitions for each."""
@@ -92,7 +93,7 @@ class KeptTransitions:
 
 def kept_transitions(model: Model, replay: Replay, seed: int) -> KeptTransitions | None:
     """Distinct transitions of the replay buffer; None if observations are not categories."""
-    if not model.observation_encoder.categorical:
+    if not model.observation_encoder.categorical or model.phi.action_set.continuous:
         return None
     random = torch.Generator().manual_seed(seed)
     rows = replay.transitions.at(torch.randperm(len(replay), generator=random)[:MOST_TRANSITIONS])
@@ -109,6 +110,8 @@ class KeptPoints:
     table: TransitionTable
     features: Tensor
     """(M, packed features) of the points"""
+    action_set: ActionSet
+    """the listed actions of the table"""
 
 
 def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
@@ -127,16 +130,19 @@ def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None
 def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, effects: bool = False) -> KeptPoints:
     """Points for the states of transitions, of which each stands for ``per_point``; ``effects``: `neighbour_model`."""
     phi = model.phi
-    table = TransitionTable(model.observation_encoder, phi.actions)
+    acts = few_actions(phi.action_set)
+    assert acts is not None
+    table = TransitionTable(model.observation_encoder, acts.count)
     found, features = neighbour_model(
         table.states,
         rows,
-        phi.actions,
+        acts.count,
         phi.ends,
         POINTS,
         effects=effects,
         neighbours=NEIGHBOURS,
         per_point=per_point,
+        box=acts if phi.action_set.continuous else None,
     )
     table.following, table.share, table.seen = found.following, (gamma * found.share).float(), found.seen
-    return KeptPoints(table, features)
+    return KeptPoints(table, features, acts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from anyreward.rewards.reward import LARGEST, Part, Reward, Term
 from anyreward.storage import user_path
 from anyreward.storage.files import read_json
 from anyreward.storage.generations import index_hash
+from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.spaces import is_single, stack, take
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +63,8 @@ LARGEST_TASK = 2**24
 """Largest size of that file, in bytes."""
 LONGEST_NAME = 1_000
 """Number of characters of the name of a saved reward that are read."""
+ACTION = r"action\d*"
+"""The names of the columns of actions."""
 UNFIT = (ValueError, TypeError, KeyError, IndexError, OverflowError)
 """What NumPy and Gymnasium raise for observations that are not of a space."""
 
@@ -86,13 +90,13 @@ class Goal(Term):
                 raise UserError(f"goal(state=...) takes an observation of {unfit}.") from error
             if not single:
                 raise UserError("goal(state=...) takes one observation; for several, add several goals.")
-            rows = phi.of(batch, seen, np.zeros(1, dtype=np.int64))[:, : phi.state_packed]
+            rows = phi.of(batch, seen, phi.action_set.none(1))[:, : phi.state_packed]
             return torch.from_numpy(finite_rows(phi.with_actions(rows)[0], self))
-        given, beside = np.asarray(self.at)[None], phi.include_action + phi.ends
+        given, beside = np.asarray(self.at)[None], phi.action_width + phi.ends
         whole = (len(phi.column_names), phi.state_packed + beside)
         if given.shape[1] in [n - beside for n in whole]:
             given = phi.with_actions(given)[0]
-        elif beside == 2 and given.shape[1] in [n - 1 for n in whole]:  # with an action
+        elif phi.action_width and phi.ends and given.shape[1] in [n - 1 for n in whole]:  # with an action
             given = np.concatenate([given, [[0.0]]], axis=1)
         return torch.from_numpy(phi.packed(given, self))
 
@@ -129,7 +133,8 @@ class Goal(Term):
 class Function(Term):
     """A reward that is a vectorised function of the readable features, (n, k) to (n,), or an expression.
 
-    With ``of_action`` it is a function of the features without the action, (n, k), and of the action, (n,).
+    With ``of_action`` it is a function of the features without the action, (n, k), and of the action: its number (n,),
+    or the numbers of a box (n, width).
     """
 
     of: Callable[..., Any]
@@ -143,31 +148,36 @@ class Function(Term):
     def values(self, knowledge: Knowledge, rows: Tensor) -> Array:
         """The function's values."""
         phi = knowledge.model.phi
-        return self(phi.readable(rows.numpy()), phi.column_names)
+        return self(phi.readable(rows.numpy()), phi.column_names, phi.action_set.box is not None)
 
-    def __call__(self, features: Array, names: Sequence[str]) -> Array:
-        """The rewards (n,) of features (n, k) with these column names, checked; in pieces that fit in memory."""
-        pieces = [self._piece(features[i : i + ROWS_AT_ONCE], names, i) for i in range(0, len(features), ROWS_AT_ONCE)]
+    def __call__(self, features: Array, names: Sequence[str], box: bool = False) -> Array:
+        """The rewards (n,) of features (n, k) with these column names, checked; in pieces that fit in memory.
+
+        ``box`` says that actions are those of a box.
+        """
+        starts = range(0, len(features), ROWS_AT_ONCE)
+        pieces = [self._piece(features[i : i + ROWS_AT_ONCE], names, i, box) for i in starts]
         return np.concatenate(pieces) if pieces else np.zeros(0)
 
-    def _call(self, features: Array, names: Sequence[str]) -> Any:
+    def _call(self, features: Array, names: Sequence[str], box: bool) -> Any:
         if isinstance(self.of, Expression):
             missing = self.of.names - set(names)
             if "ended" in missing:
                 raise UserError(NO_ENDS)
-            if "action" in missing:
+            if any(re.fullmatch(ACTION, name) for name in missing):
                 raise UserError(NO_ACTIONS.format(self.name))
             return self.of(columns(features, names))
         if not self.of_action:
             return self.of(features)
-        if "action" not in names:
+        action = [i for i, name in enumerate(names) if re.fullmatch(ACTION, name)]
+        if not action:
             raise UserError(NO_ACTIONS.format(self.name))
-        column = list(names).index("action")
-        return self.of(np.delete(features, column, axis=1), features[:, column].astype(np.int64))
+        others, taken = np.delete(features, action, axis=1), features[:, action]
+        return self.of(others, taken if box else taken[:, 0].astype(np.int64))
 
-    def _piece(self, features: Array, names: Sequence[str], first: int) -> Array:
+    def _piece(self, features: Array, names: Sequence[str], first: int, box: bool) -> Array:
         try:
-            values = plain_numbers(self._call(features, names), f"What the reward {self.name} returned")
+            values = plain_numbers(self._call(features, names, box), f"What the reward {self.name} returned")
         except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise UserError(
                 f"The reward {self.name} failed: {error}. It must be vectorised: it is given an array (n, "
@@ -367,25 +377,22 @@ class Demonstration(Term):
             raise UserError(
                 f"The demonstration holds NaN or infinity in row {int(np.argwhere(~np.isfinite(packed))[0][0])}."
             )
-        actions = np.zeros(len(packed), dtype=np.int64)
+        actions = phi.action_set.none(len(packed))
         if phi.include_action:
-            actions = self._checked_actions(len(packed), phi.actions, phi.action_start)
+            actions = self._checked_actions(len(packed), phi.action_set)
             packed = packed[: len(actions)]
             observations = take(space, observations, slice(0, len(actions)))
         return torch.from_numpy(finite_rows(phi.of(observations, packed, actions), "The demonstration"))
 
-    def _checked_actions(self, n: int, actions: int, start: int) -> Array:
-        """The actions counted from zero, one for each of n observations, with or without the last."""
+    def _checked_actions(self, n: int, acts: ActionSet) -> Array:
+        """The actions as the library counts them, one for each of n observations, with or without the last."""
         given = self.actions
         if given is None or len(given) not in (n, n - 1):
             raise UserError(
                 f"This agent's B sees actions, so a demonstration needs them: one for each of its {n} observations, "
                 f"with or without the last; got {'none' if given is None else len(given)}."
             )
-        counted = np.asarray(given, dtype=np.int64) - start
-        if ((counted < 0) | (counted >= actions)).any():
-            raise UserError(f"The demonstration's actions must lie between {start} and {start + actions - 1}.")
-        return counted
+        return acts.checked(given, "The demonstration's actions")
 
     def __str__(self) -> str:
         return "demonstration"
@@ -558,18 +565,14 @@ def sample_arrays(features: Any, rewards: Any) -> tuple[Array, Array]:
 def demonstration(observations: Any, actions: Any = None) -> Reward:
     """A reward for following a trajectory of observations: z is the average of B along it.
 
-    If B sees actions, they are needed too: one for each observation, with or without the last.
+    If B sees actions, they are needed too, (n,) or (n, width): one for each observation, with or without the last.
     """
     batch = isinstance(observations, dict | tuple)  # of a Dict or Tuple space
     one_by_one = isinstance(observations, list)  # of any space, so that it may not be an array
     if not (batch or (len(observations) if one_by_one else np.shape(observations)[:1] not in ((), (0,)))):
         raise UserError("demonstration() takes a trajectory of observations, got none.")
     if actions is not None:
-        actions = finite_numbers(actions, "The actions of demonstration()")
-        if actions.ndim != 1 or not np.array_equal(actions, np.round(actions)):
-            got = f"have shape {actions.shape}" if actions.ndim != 1 else "hold a number that is not whole"
-            raise UserError(f"The actions of demonstration() {got}; expected (n,) whole numbers.")
-        actions = np.clip(actions, -1e9, 1e9).astype(np.int64)  # which of them exist depends on the agent
+        actions = finite_numbers(actions, "The actions of demonstration()")  # which exist depends on the agent
     return Reward(((1.0, Demonstration(observations, actions)),))
 
 

@@ -18,7 +18,7 @@ from anyreward.agent import Agent
 from anyreward.errors import UserError
 from anyreward.folder import RunState, save_folder
 from anyreward.learning.checkpoint import Checkpoint, checkpoint, restore_data, restore_state
-from anyreward.learning.collect import Collector
+from anyreward.learning.collect import Collector, Noise
 from anyreward.learning.datasets import Dataset
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.loop import begin, learn
@@ -135,7 +135,9 @@ class Run:
             seed = stream_seed(s.seed, f"from {done}") if done else s.seed
             self.learning.hold_out = 0 if method.whole_episodes else most_held_out(self.model, s.transitions)
             listed = self.model.phi.ends and self.model.observation_encoder.categorical
-            self.collector = Collector(stepper, self.model.phi, seed, needs_next, method.whole_episodes, listed)
+            noise = Noise(0 if method.whole_episodes else s.z_steps, s.random_steps, s.exploration_noise)
+            columns = (needs_next, method.whole_episodes, listed)
+            self.collector = Collector(stepper, self.model.phi, seed, *columns, noise)
             self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
             test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
             start = torch.from_numpy(self.collector.features_now)

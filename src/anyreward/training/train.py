@@ -19,7 +19,7 @@ from anyreward.folder import holds_agent, load_run
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.methods import method_of, settled_dim
-from anyreward.learning.settings import RunChanges, RunSettings, SettingChanges, Settings, split_changes
+from anyreward.learning.settings import BOX, RunChanges, RunSettings, SettingChanges, Settings, split_changes
 from anyreward.learning.settings import preset as settings_of
 from anyreward.learning.tables import MOST_DIM, can_list, listed
 from anyreward.model.features import FeatureMap, feature_map
@@ -28,12 +28,15 @@ from anyreward.storage import user_path
 from anyreward.storage.lock import locked
 from anyreward.storage.metrics import check_metrics
 from anyreward.training.run import Resumed, Run
+from anyreward.worlds.actions import action_set
 from anyreward.worlds.goals import Tolerance
 from anyreward.worlds.spaces import channels_last, image_shape
-from anyreward.worlds.world import World, discrete_actions, open_world
+from anyreward.worlds.world import World, open_world
 
 LONGER, LARGEST_GAMMA = 5, 0.999
 """Where gamma is chosen: the horizon 1 / (1 - gamma) in units of the world's time limit, and the largest gamma."""
+MOST_LISTED = 32
+"""Largest number of actions of a box that are listed."""
 Source = World | Dataset | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -56,7 +59,7 @@ def train(
     Args:
         source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
             or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
-        preset: ``fast`` or ``paper``.
+        preset: ``fast``, ``paper``, or ``published``, the size of the literature on continuous actions.
         settings: all settings at once, instead of a preset.
         run: how to run it, such as threads and device.
         features: phi, if not that of the settings: a vectorised function of a batch of observations.
@@ -70,6 +73,8 @@ def train(
     opened = _open(source)
     given, of_run = split_changes(changes)
     own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
+    box = action_set(opened.action_space).box is not None
+    own = (BOX.get(preset, {}) if box else {}) | own
     s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
     folder = None if out is None else user_path(out)
@@ -158,11 +163,29 @@ def with_ends_and_actions(phi: FeatureMap, s: Settings, source: World | Dataset)
     plain = s.encoding == "plain" and not s.method.startswith("goal-") and s.first_step == 0
     image = image_shape(phi.seen_space) is not None or channels_last(phi.seen_space)
     phi = replace(phi, ends=may_end and plain and not image)
-    if s.features_include_action is None and phi.ends and Landmarks.possible(phi, s):
+    discrete = phi.action_set.box is None
+    if s.features_include_action is None and discrete and phi.ends and Landmarks.possible(phi, s):
         listed_pairs = listed(phi.space, phi.ends) * phi.actions
         categorical = can_list(phi.space, phi.ends, numbers=0)
         phi = replace(phi, include_action=categorical and listed_pairs <= MOST_DIM)
     return phi
+
+
+def with_listed_actions(phi: FeatureMap, s: Settings) -> FeatureMap:
+    """The feature map with a list of the actions of a box, where the method needs one: for tables, and for DQN."""
+    if not phi.action_set.continuous:
+        return phi
+    listed = replace(phi, action_set=phi.action_set.listed(s.action_levels))
+    few = s.action_levels**phi.action_set.width <= MOST_LISTED
+    if s.method.startswith("goal-"):
+        if not few:
+            raise UserError(
+                f"method is {s.method}, which needs a list of actions; {s.action_levels} values for each of "
+                f"{phi.action_set.width} numbers are more than {MOST_LISTED} actions. Lower action_levels, or use "
+                "method='fb'."
+            )
+        return listed
+    return listed if few and Landmarks.possible(listed, s) else phi
 
 
 def untrained(
@@ -178,17 +201,15 @@ def untrained(
     limit, if that is longer than the setting's: their policies are then good for the return without a discount, too.
     """
     world = source if isinstance(source, World) else None
-    space = discrete_actions(source.action_space)
     phi = feature_map(
         features or s.features,
         source.observation_space,
-        int(space.n),
+        action_set(source.action_space),
         bool(s.features_include_action),
         source.feature_names,
         source.feature_table,
-        int(space.start),
     )
-    phi = with_ends_and_actions(phi, s, source)
+    phi = with_listed_actions(with_ends_and_actions(phi, s, source), s)
     test = world.goal_test if world else None
     if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
         phi = replace(phi, tolerance=test.reached)

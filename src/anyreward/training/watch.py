@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from anyreward.acting.exact import score_goals
-from anyreward.acting.play import goal_preferences, measures, play_goals
+from anyreward.acting.play import goal_actions, measures, play_goals
 from anyreward.learning.settings import Settings
 from anyreward.model.features import FeatureMap
 from anyreward.rewards.knowledge import Knowledge
@@ -55,7 +55,7 @@ def watch(world: World, phi: FeatureMap, knowledge: KnowledgeNow, s: Settings, s
 def _success(knowledge: KnowledgeNow, stepper: Stepper, test: GoalTest, goals: Array, seed: int) -> dict[str, float]:
     """The share of some goals that are reached, and the distance at the end, by the paper's protocol."""
     known = knowledge()
-    scores = play_goals(stepper, test, goals, known.model.phi, goal_preferences(known, goals), seed=seed)
+    scores = play_goals(stepper, test, goals, known.model.phi, goal_actions(known, goals), seed=seed)
     return {"success": scores.success, "distance": float(scores.distance.mean())}
 
 

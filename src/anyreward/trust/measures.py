@@ -66,7 +66,11 @@ def bellman_residual(
     """
     pi = torch.softmax(next_Q / temperature, 1) if temperature > 0 else None
     V = next_Q.amax(1) if pi is None else (pi * next_Q).sum(1)
-    now = Q.gather(1, rows.actions[:, None]).squeeze(1)
+    return residual_of(Q.gather(1, rows.actions[:, None]).squeeze(1), V, rows, r, gamma)
+
+
+def residual_of(now: Tensor, V: Tensor, rows: Transitions, r: Tensor, gamma: float) -> float:
+    """Root mean square of Q - r - gamma V(s') relative to the spread of Q, for the Q (n,) of transitions and V (n,)."""
     error = now - r - torch.where(rows.terminated, 0.0, gamma * V)
     return float(error.square().mean().sqrt() / now.std().clamp(min=1e-12))
 

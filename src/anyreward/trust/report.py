@@ -22,7 +22,7 @@ from anyreward.rewards.inference import Inferred
 from anyreward.rewards.kept import KeptPoints, points_of
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.regression import MOST_SEEN
-from anyreward.trust.measures import bellman_residual, conditioning, represented, thin_rows, typicality
+from anyreward.trust.measures import bellman_residual, conditioning, represented, residual_of, thin_rows, typicality
 from anyreward.trust.small_world import DRAWS, NO_GAIN, SmallWorld, small_world
 
 Array = np.ndarray[Any, Any]
@@ -276,7 +276,8 @@ def _broken(policy: Policy) -> str:
     held_out, episodes = knowledge.held_out, knowledge.episodes
     known = [held_out.observations, held_out.next_observations] if held_out is not None else []
     known += [episodes.starts] if episodes is not None else []
-    finite = all(bool(torch.isfinite(policy.preferences(rows)).all()) for rows in known if len(rows))
+    Q = policy.preferences if not model.phi.action_set.continuous else lambda rows: policy.choose(rows)[1]
+    finite = all(bool(torch.isfinite(Q(rows)).all()) for rows in known if len(rows))
     return "" if finite and torch.isfinite(policy.z).all() else "Q is not finite in states that were visited"
 
 
@@ -299,7 +300,7 @@ def _predicted(policy: Policy, known: Reference, pays: Pays) -> tuple[float | No
 def _tried_out(policy: Policy, world: SmallWorld, pays: Pays) -> tuple[float | None, float]:
     """The score and the value of a policy in the small world, for a reward of packed features."""
     found, knowledge = policy.belief.found, policy.knowledge
-    actions = policy.preferences(world.states).argmax(1)
+    world, actions = world.with_actions(policy.choose(world.states)[0])
     rewards = torch.from_numpy(pays(world.rows.features))[None]
     if found.factor is not None and world.merged:
         noise = torch.randn(found.factor.shape[1], DRAWS, generator=torch.Generator().manual_seed(0)).double()
@@ -318,8 +319,9 @@ def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | 
     knowledge = policy.knowledge
     simulate = simulator(knowledge)
     assert simulate is not None
-    plain = replace(policy, corrections=(), tuned=None, whole=False)
-    policies = [policy, refined_on_points(plain, points)] + [plain] * bool(policy.corrections or policy.tuned)
+    plain = replace(policy, corrections=(), tuned=None, chooser=None, whole=False)
+    changed = policy.corrections or policy.tuned or policy.chooser
+    policies = [policy, refined_on_points(plain, points)] + [plain] * bool(changed)
     played = simulate.play([None, *map(greedy_actions, policies)], pays, EPISODES)
     random, J, *others = played.returns.mean(1)
     best, value = max(J, *others), float(played.discounted[1].mean())
@@ -336,12 +338,17 @@ def _residual(policy: Policy, r: Tensor) -> float:
     knowledge, s = policy.knowledge, policy.knowledge.settings
     rows = knowledge.held_out
     assert rows is not None
-    plain = not policy.corrections and policy.tuned is None and policy.model.landmarks is None
+    model = policy.model
+    box, plain = model.phi.action_set.continuous, not policy.corrections and policy.tuned is None
+    plain = plain and model.landmarks is None
     temperature = s.temperature if plain else 0.0  # corrected Q, and tables, are those of the greedy policy
+    following = rows.features if rows.next_features is None else rows.next_features
+    if box:
+        now = policy.q_taken(rows.observations, rows.actions, rows.features)
+        V = policy.greedy().state_values(rows.next_observations, following)
+        return residual_of(now, V, rows, r, s.gamma)
     before = policy.action_values(rows.observations, rows.features)
-    after = policy.action_values(
-        rows.next_observations, rows.features if rows.next_features is None else rows.next_features
-    )
+    after = policy.action_values(rows.next_observations, following)
     return bellman_residual(before, after, rows, r, s.gamma, temperature)
 
 

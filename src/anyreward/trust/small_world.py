@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ NEIGHBOURS = 3
 """Number of most similar pairs (s, a) that stand for an action in a state."""
 CODE = 64
 """Length of the vectors by which pairs (s, a) are compared."""
+BOX_ACTIONS = 16
+"""Number of actions of a box that stand for all of them."""
 COMPARED = 4_000
 """Largest number of pairs that are compared with one that was never seen."""
 NO_GAIN = 1e-5
@@ -72,6 +74,17 @@ class SmallWorld:
     """the share of pairs (s, a) of known states that were never tried; 0 where states are numbers"""
     merged: bool
     """whether equal transitions were counted together, so that probabilities can be drawn"""
+    similar_to: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    """for actions of a box, of which A random ones are in ``near``: the pairs (M, 1, k) most similar to given actions
+    (M, width) in each state, and their weights"""
+
+    def with_actions(self, actions: Tensor) -> tuple[SmallWorld, Tensor]:
+        """The world and the numbers (M,) of actions in it; actions of a box (M, width) are added to it."""
+        if self.similar_to is None:
+            return self, actions
+        near, share = self.similar_to(actions)
+        both = (torch.cat([self.near, near], 1), torch.cat([self.share, share.to(self.share)], 1))
+        return replace(self, near=both[0], share=both[1]), torch.full((len(actions),), self.near.shape[1])
 
     @property
     def certain(self) -> bool:
@@ -126,7 +139,7 @@ class _Drawn:
         """The values of the policy with these actions (M,), of the random policy and of the optimal one."""
         policies: list[Callable[[Tensor], Tensor]] = [
             lambda Q: Q.gather(1, actions[:, None]).squeeze(1),
-            lambda Q: Q.mean(1),
+            lambda Q: Q[:, : Q.shape[1] - (self.world.similar_to is not None)].mean(1),  # without the policy's own
             lambda Q: Q.amax(1),
         ]
         return [float(self.world.weights @ self._value(choose)) for choose in policies]
@@ -173,10 +186,17 @@ def small_world(
     """
     rows, count = held_out, torch.ones(len(held_out.actions), dtype=torch.float64)
     categorical, ends = model.observation_encoder.categorical, model.phi.ends
-    if not categorical:
-        states, end = rows.next_observations, torch.arange(len(count))
+    similar_to = None
+    if not categorical or model.phi.action_set.continuous:
+        categorical, states, end = False, rows.next_observations, torch.arange(len(count))
         starts, pair = rows.observations, end
-        near, share = similar_pairs(model, starts, rows.actions, states, Z, rows.features)
+        if model.phi.action_set.continuous:
+            similar_to = box_pairs(model, starts, rows.actions, states, Z)
+            spread = torch.from_numpy(model.phi.action_set.spread(BOX_ACTIONS))
+            each = [similar_to(action.expand(len(states), -1)) for action in spread]
+            near, share = (torch.cat(column, 1) for column in zip(*each, strict=True))
+        else:
+            near, share = similar_pairs(model, starts, rows.actions, states, Z, rows.features)
         continues = (~rows.terminated).double()
     else:
         if kept is not None:
@@ -217,6 +237,7 @@ def small_world(
         unknown,
         untried,
         categorical,
+        similar_to,
     )
 
 
@@ -274,6 +295,26 @@ def similar_pairs(
     goals = features[:: max(1, len(features) // CODE)]
     codes = pair_codes(model, torch.cat([starts, states]), Z, goals)  # (P + M, A, code)
     return nearest(codes[len(starts) :], codes[torch.arange(len(starts)), actions])
+
+
+def box_pairs(
+    model: Model, starts: Tensor, taken: Tensor, states: Tensor, Z: Tensor
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """The most similar of P pairs (s, a) to actions of a box in states (M, packed), as in `SmallWorld.similar_to`."""
+
+    def codes(observations: Tensor, actions: Tensor) -> Tensor:
+        random, parts = torch.Generator().manual_seed(0), []
+        for z in Z:
+            pieces = zip(*(torch.split(rows, 2_048) for rows in (observations, actions)), strict=True)
+            F = [model.forward_at(o, z.expand(len(o), -1), a[:, None])[:, 0].cpu() for o, a in pieces]
+            parts.append(torch.cat(F) @ torch.randn(len(z), CODE, generator=random) / CODE**0.5)
+        return torch.stack(parts)  # (m, n, code)
+
+    of_pairs = codes(starts, taken)
+    mean = of_pairs.mean(1, keepdim=True)
+    size = (of_pairs - mean).square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
+    known = (of_pairs / size).sum(0)
+    return lambda actions: nearest((codes(states, actions) / size).sum(0)[:, None], known)
 
 
 def pair_codes(model: Model, observations: Tensor, Z: Tensor, goals: Tensor) -> Tensor:

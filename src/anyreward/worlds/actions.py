@@ -9,9 +9,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from scipy.stats.qmc import Halton
 
 from anyreward.errors import UserError, shown
 from anyreward.worlds.spaces import Array, Space
+
+ROUNDING = 1e-4
+"""Share of an action's range by which it may be outside of it."""
+BEYOND = 1.25
+"""Actions that cover a box are spread over one larger by this factor, then clipped: the ends are often best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +34,19 @@ class ActionSet:
     """The environment's first action, if its space is Discrete."""
     box: gym.spaces.Box | None = None
     """The environment's space, if it is a Box."""
-    table: Array | None = None
-    """(count, width) the listed actions of the box, from -1 to 1."""
+    levels: int = 0
+    """How many values of each number of the box are listed; 0 if every action is possible."""
 
     @property
     def continuous(self) -> bool:
         """Whether every action of a box is possible."""
-        return self.box is not None and self.table is None
+        return self.box is not None and self.levels == 0
+
+    @cached_property
+    def table(self) -> Array:
+        """(count, width) the listed actions of the box, from -1 to 1."""
+        values = np.linspace(-1.0, 1.0, self.levels)
+        return np.array(list(product(values, repeat=self.width)), dtype=np.float32)
 
     @property
     def width(self) -> int:
@@ -58,6 +70,10 @@ class ActionSet:
             return random.integers(self.count, size=n)
         return random.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
 
+    def none(self, n: int) -> Array:
+        """(n,) the first listed action, or (n, width) the middle of the box: where the action does not matter."""
+        return np.zeros((n, self.width), dtype=np.float32) if self.continuous else np.zeros(n, dtype=np.int64)
+
     def outward(self, actions: Array) -> Array:
         """Actions as the environment takes them, (n, ...)."""
         if self.box is None:
@@ -69,7 +85,7 @@ class ActionSet:
 
     def numbers(self, actions: Array) -> Array:
         """(n, width) actions of the box in its own units, as numbers; they are clipped to its bounds."""
-        scaled = np.asarray(actions if self.table is None else self.table[np.asarray(actions)], dtype=np.float64)
+        scaled = np.asarray(self.table[np.asarray(actions)] if self.levels else actions, dtype=np.float64)
         low, high = self._ends
         return np.asarray(low + (np.clip(scaled, -1.0, 1.0) + 1) / 2 * (high - low))
 
@@ -81,16 +97,50 @@ class ActionSet:
         rows = np.asarray(actions, dtype=np.float64).reshape(len(actions), -1)
         span = np.where(high > low, high - low, 1.0)
         scaled = np.clip(2 * (rows - low) / span - 1, -1.0, 1.0)
-        if self.table is None:
+        if self.levels == 0:
             return scaled.astype(np.float32)
-        return np.asarray(np.square(scaled[:, None] - self.table).sum(2).argmin(1))
+        return self.nearest(scaled)
+
+    def nearest(self, actions: Array) -> Array:
+        """(n,) the numbers of the listed actions of the box that are nearest to actions (n, width) from -1 to 1."""
+        steps = np.round((np.asarray(actions, dtype=np.float64) + 1) / 2 * (self.levels - 1)).astype(np.int64)
+        return np.asarray(steps @ self.levels ** np.arange(self.width - 1, -1, -1))
+
+    def checked(self, given: Any, what: str) -> Array:
+        """Actions of the environment (n, ...) as the library counts them; raises unless they are actions of it.
+
+        ``what`` describes them in error messages.
+        """
+        actions = np.asarray(given)
+        expected = (len(actions), *(self.box.shape if self.box is not None else ())) if actions.ndim else ()
+        if actions.dtype.kind not in "biuf" or actions.ndim == 0 or actions.shape != expected:
+            shape = "(n,)" if self.box is None else f"(n, {', '.join(map(str, self.box.shape))})"
+            raise UserError(f"{what} have shape {actions.shape} and type {actions.dtype}; expected numbers {shape}.")
+        low: Array = np.asarray(self.start if self.box is None else self.box.low)
+        high: Array = np.asarray(self.start + self.count - 1 if self.box is None else self.box.high)
+        slack = 0.0 if self.box is None else ROUNDING * (1 + np.abs(high - low))
+        bad = ~((actions >= low - slack) & (actions <= high + slack))
+        if self.box is None:
+            bad |= actions != np.floor(actions)
+        if bad.any():
+            at = tuple(np.argwhere(bad)[0])
+            least, most = (np.broadcast_to(end, actions.shape)[at] for end in (low, high))
+            kind = "whole numbers" if self.box is None else "numbers"
+            raise UserError(
+                f"{what} must be {kind} that lie between {least:g} and {most:g}; row {at[0]} has {actions[at]:g}."
+            )
+        return self.inward(actions) if self.box is not None else (actions - self.start).astype(np.int64)
+
+    def spread(self, n: int) -> Array:
+        """(n, width) actions that cover the box evenly, with its ends: always the same."""
+        if self.width == 1:
+            return np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None]
+        points = Halton(self.width, rng=0).random(n)
+        return np.asarray(np.clip(BEYOND * (2 * points - 1), -1.0, 1.0), dtype=np.float32)
 
     def listed(self, levels: int) -> ActionSet:
         """These actions, of which a box keeps a grid of ``levels`` values for each number."""
-        if self.box is None:
-            return self
-        grid = np.array(list(product(np.linspace(-1.0, 1.0, levels), repeat=self.width)), dtype=np.float32)
-        return ActionSet(len(grid), box=self.box, table=grid)
+        return self if self.box is None else ActionSet(levels**self.width, box=self.box, levels=levels)
 
 
 def action_set(space: Space) -> ActionSet:

@@ -27,7 +27,8 @@ class Episode(NamedTuple):
     """with which the environment was reset"""
     random: State | None
     """the state of its random generator before the reset, if there was no seed"""
-    actions: list[int]
+    actions: list[Any]
+    """numbers, or lists of them"""
     over: bool
     """whether it has ended, and the next step begins a new one"""
 
@@ -56,7 +57,7 @@ class Recorded(gym.Wrapper[Any, Any, Any, Any]):
             observation, info = self.reset()
             return observation, 0.0, False, False, info
         result = super().step(action)
-        self._episode.actions.append(int(action))
+        self._episode.actions.append(np.asarray(action).tolist())
         self.observation = result[0]
         if result[2] or result[3]:
             self._episode = self._episode._replace(over=True)
@@ -73,7 +74,7 @@ class Recorded(gym.Wrapper[Any, Any, Any, Any]):
             self.unwrapped.np_random = generator(recorded.random)
         self.reset(seed=recorded.seed)
         for action in recorded.actions:
-            self.step(action)
+            self.step(np.asarray(action, dtype=self.action_space.dtype) if isinstance(action, list) else action)
         self._episode = Episode(recorded.seed, recorded.random, list(recorded.actions), recorded.over)
         self._resets = recorded.over
 

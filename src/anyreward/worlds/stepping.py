@@ -18,10 +18,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError, shown
+from anyreward.worlds.actions import ActionSet, action_set
 from anyreward.worlds.checked import RETURNS, Checked, failed, fault, misfit, name_of, quick_fit
 from anyreward.worlds.recorded import Recorded, State, can_continue, load_episodes, save_episodes
 from anyreward.worlds.spaces import Array, leaves, one_line, pack, pack_seen, seen_space, with_final
-from anyreward.worlds.world import World, discrete_actions
+from anyreward.worlds.world import World
 
 MOST_AT_ONCE = 1_000
 """Maximum number of environments that are stepped together."""
@@ -51,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Stepper:
-    """Steps a vector environment in any autoreset mode, and checks what it returns. Actions count from zero."""
+    """Steps a vector environment in any autoreset mode, and checks what it returns."""
 
     timeout: float = 0.0
     """Seconds that one step or reset of all environments may take; 0: no limit. See `time_limit`."""
@@ -66,7 +67,7 @@ class Stepper:
         if isinstance(self.space, gym.spaces.Dict) and seen_space(self.space) is not self.space:
             self._goals = self.space["achieved_goal"]
         self._processes = isinstance(env.unwrapped, AsyncVectorEnv)
-        self.action_start = int(discrete_actions(env.single_action_space).start)
+        self.action_set: ActionSet = action_set(env.single_action_space)
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._ended = np.zeros(env.num_envs, dtype=bool)  # the episodes that ended in the last step
         self._observations: Any = None
@@ -90,10 +91,10 @@ class Stepper:
         self._ended = np.zeros_like(self._ended)
 
     def step(self, actions: Array) -> Step:
-        """Take actions (n,); environments whose episode has ended are reset."""
+        """Take actions as the environment counts them, (n, ...); environments whose episode has ended are reset."""
         self._begin_anew()
         self.steps += 1
-        observations, rewards, terminated, truncated, infos = self._call("step", actions + self.action_start)
+        observations, rewards, terminated, truncated, infos = self._call("step", actions)
         self._look(observations)
         rewards = self._numbers(rewards)
         terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)

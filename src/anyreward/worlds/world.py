@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds.actions import action_set
 from anyreward.worlds.checked import Checked, failed, name_of, space_of
 from anyreward.worlds.goals import GoalTest
 from anyreward.worlds.processes import follow
@@ -84,18 +85,8 @@ class World:
 
     @property
     def actions(self) -> int:
-        """The number of actions; raises for an action space that is not Discrete."""
-        return int(discrete_actions(self.action_space).n)
-
-
-def discrete_actions(space: Space) -> gym.spaces.Discrete:
-    """The action space, if it is Discrete; raises for any other."""
-    if not isinstance(space, gym.spaces.Discrete):
-        raise UserError(
-            f"The action space is {type(space).__name__}; supported: Discrete. Wrap the environment so that it offers "
-            "a finite list of actions (gymnasium.wrappers.TransformAction)."
-        )
-    return space
+        """The number of listed actions; 0 if every action of a box is possible."""
+        return action_set(self.action_space).count
 
 
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:

@@ -15,9 +15,11 @@ class FlatNetworks:
 
     The parameters become views of one vector, and so do their gradients and the target networks' parameters. Weight
     matrices are stored transposed, so that a look-up of one-hot inputs reads whole rows.
+
+    ``rates`` are the learning rates of the networks, relative to that of `step`; by default all are one.
     """
 
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
+    def __init__(self, networks: Sequence[nn.Module], rates: Sequence[float] | None = None) -> None:
         online = nn.ModuleList(networks)
         target = copy.deepcopy(online).requires_grad_(False)
         self.flat = _flatten([*online.parameters()])
@@ -27,26 +29,39 @@ class FlatNetworks:
         self.targets: list[nn.Module] = list(target)
         self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)  # of past gradients
         self.count = torch.zeros((), device=self.flat.device)  # steps of Adam
+        self.parts: list[tuple[float, slice]] = []
+        """networks that follow each other and have the same relative learning rate"""
+        start = 0
+        for network, rate in zip(networks, rates or [1.0] * len(networks), strict=True):
+            end = start + sum(p.numel() for p in network.parameters())
+            if self.parts and self.parts[-1][0] == rate:
+                self.parts[-1] = (rate, slice(self.parts[-1][1].start, end))
+            else:
+                self.parts.append((rate, slice(start, end)))
+            start = end
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """One step of PyTorch's fused Adam on all networks."""
-        adam(
-            [self.flat],
-            [self.gradient],
-            [self.mean],
-            [self.square],
-            [],
-            [self.count],
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
+        before = self.count.clone()
+        for rate, part in self.parts:
+            self.count.copy_(before)  # each call counts a step
+            adam(
+                [self.flat[part]],
+                [self.gradient[part]],
+                [self.mean[part]],
+                [self.square[part]],
+                [],
+                [self.count],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=rate * learning_rate,
+                weight_decay=0.0,
+                eps=1e-8,
+                maximize=False,
+            )
 
     @torch.no_grad()
     def move_targets(self, retention: float) -> None:
