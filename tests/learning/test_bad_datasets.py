@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -241,6 +242,7 @@ def minari_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("MINARI_DATASETS_PATH", str(folder))
         record(gym.make("CartPole-v1"), "cart-v0", 30)
         record(Offset(), "offset-v0", 4)
+        record(gym.make("Pendulum-v1"), "pendulum-v0", 30)
     return folder
 
 
@@ -252,7 +254,7 @@ def copied(folder: Path, name: str, to: Path) -> Path:
 @few
 @given(data=st.data())
 def test_damaged_minari_datasets(minari_folder: Path, tmp_path: Path, data: st.DataObject) -> None:
-    copy = copied(minari_folder, data.draw(st.sampled_from(["cart-v0", "offset-v0"])), tmp_path)
+    copy = copied(minari_folder, data.draw(st.sampled_from(["cart-v0", "offset-v0", "pendulum-v0"])), tmp_path)
     path = copy / "data" / data.draw(st.sampled_from(["main_data.hdf5", "metadata.json"]))
     content = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(content)))
@@ -309,6 +311,20 @@ def test_bad_columns_of_minari(
     with pytest.raises(UserError, match=message):
         load(copy)
     assert refused(copy)
+
+
+def test_bad_real_actions_of_minari(minari_folder: Path, tmp_path: Path) -> None:
+    for change, message in [
+        (replaced("actions", lambda x: x + 9), r"has \d+\.\d+ in row 0; accepted: numbers from -2 to 2"),
+        (replaced("actions", lambda x: x * np.nan), "actions of episode 0 of .* has nan in row 0"),
+        (replaced("actions", lambda x: x[:, 0]), r"expected numbers of shape \(30, 1\)"),
+        (replaced("actions", lambda x: x.astype("S5")), r"type \|S5; expected numbers"),
+    ]:
+        copy = copied(minari_folder, "pendulum-v0", tmp_path)
+        load(copy)
+        with h5py.File(copy / "data" / "main_data.hdf5", "a") as file:
+            change(file)
+        assert re.search(message, refused(copy))
 
 
 BOX = {"type": "Box", "dtype": "float32", "shape": [10**12], "low": 0, "high": 1}

@@ -24,8 +24,8 @@ from anyreward.worlds.spaces import SMALLEST_IMAGE, Array, Space, channels_last,
 
 BOUNDS = ("action_low", "action_high")
 """Keys of the bounds of real-valued actions."""
-Bounds = tuple[Array | None, Array | None]
-"""The smallest and the largest value of each number of an action, or of all, if they are given."""
+Bounds = tuple[Any, Any]
+"""The smallest and the largest value of each number of an action, or of all; None if they are not given."""
 
 
 class Observed(NamedTuple):
@@ -147,7 +147,7 @@ def actions_of(data: Mapping[str, Array], where: str, bounds: Bounds = (None, No
     return actions, box_of(actions, given[0], given[1], where)
 
 
-def box_of(actions: Array, low: Array | None, high: Array | None, where: str) -> gym.spaces.Box[Any]:
+def box_of(actions: Array, low: Any, high: Any, where: str) -> gym.spaces.Box[Any]:
     """The space of real-valued actions (n, k): with these bounds, or -1 to 1, or the range of the data."""
     column, accepted = f"actions of {where}", f"finite numbers, from {-LARGEST:.1e} to {LARGEST:.1e}"
     seen = (actions.min(0), actions.max(0))
@@ -168,15 +168,16 @@ def bounded(space: Space, bounds: Bounds, where: str) -> Space:
     return box(*bounds, space.shape, where, space.dtype)
 
 
-def box(
-    low: Array | None, high: Array | None, shape: tuple[int, ...], where: str, dtype: Any = np.float32
-) -> gym.spaces.Box[Any]:
+def box(low: Any, high: Any, shape: tuple[int, ...], where: str, dtype: Any = np.float32) -> gym.spaces.Box[Any]:
     """A space of actions with given bounds; raises unless they fit."""
     ends = []
     for name, end in zip(BOUNDS, (low, high), strict=True):
-        values = np.asarray(np.nan if end is None else end)
+        try:
+            values = np.asarray(end)
+        except ValueError:  # lists of different lengths
+            values = np.array(None)
         fits = values.dtype.kind in "iuf" and values.shape in ((), (1,), shape)
-        if end is None or not fits or not holds(values if values.dtype.kind == "f" else values * 1.0).all():
+        if not fits or not holds(values if values.dtype.kind == "f" else values * 1.0).all():
             got = "is missing" if end is None else f"has {described(values)}" if values.size > 9 else f"is {shown(end)}"
             raise UserError(f"{name} of {where} {got}; expected finite numbers, one or {shape}, for both bounds.")
         ends.append(np.broadcast_to(values, shape).astype(dtype))

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy as np
-
 from anyreward.errors import UserError
 from anyreward.learning.datasets import npz, rows
 from anyreward.learning.datasets.dataset import Dataset
@@ -33,11 +31,7 @@ def is_dataset(source: object) -> TypeGuard[Dataset | str | Path]:
         return False
     if text.endswith(SUFFIXES) or text.startswith("minari:"):
         return True
-    try:
-        folder = _path(text)
-        return (folder / "data" / "metadata.json").is_file() or (folder.is_dir() and is_exorl(folder))
-    except OSError:  # too long for a path, or in a folder that may not be read
-        return False
+    return _kind(_path(text)) in ("minari", "exorl")
 
 
 def open_dataset(
@@ -52,20 +46,14 @@ def open_dataset(
         action_high: the largest one.
         progress: whether to show progress while a large dataset is read.
     """
-    low, high = (None if end is None else np.asarray(end) for end in (action_low, action_high))
-    bounds = (low, high)
+    bounds = (action_low, action_high)
     if isinstance(source, Dataset):
         space = bounded(source.action_space, bounds, f"dataset {source.name}")
         return source if space is source.action_space else replace(source, action_space=space)
     text = str(source)
     path = _path(text)
-    if text.endswith(SUFFIXES):
-        try:
-            exists = path.is_file()
-        except OSError:  # too long for a path, or in a folder that may not be read
-            exists = False
-        if not exists:
-            raise UserError(f"There is no dataset at {path}.")
+    if text.endswith(SUFFIXES) and _kind(path) != "file":
+        raise UserError(f"There is no dataset at {path}.")
     if text.endswith(HDF5):
         with open_hdf5(path, rows.KEYS) as file:
             return rows.read_rows(file, path, bounds, progress)
@@ -73,9 +61,27 @@ def open_dataset(
         with open_npz(path, {*rows.KEYS, *npz.KEYS}) as file:
             read = rows.read_rows if rows.is_rows(set(file.headers)) else npz.read_npz
             return read(file, path, bounds, progress)
-    if not text.startswith("minari:") and path.is_dir() and is_exorl(path):
+    kind = "minari" if text.startswith("minari:") else _kind(path)
+    if kind == "exorl":
         return read_exorl(path, bounds, progress)
-    return read_minari(text, bounds, progress)
+    if kind == "folder":
+        raise UserError(
+            f"{path} holds no dataset: neither data/metadata.json (Minari), nor .npz files with the keys observation "
+            "and action (ExORL)."
+        )
+    return read_minari(text if text.startswith("minari:") else str(path), bounds, progress)
+
+
+def _kind(path: Path) -> str:
+    """What is at a path: a "file", the folder of a dataset ("minari", "exorl"), any other "folder", or nothing ("")."""
+    try:
+        if (path / "data" / "metadata.json").is_file():
+            return "minari"
+        if path.is_dir():
+            return "exorl" if is_exorl(path) else "folder"
+        return "file" if path.is_file() else ""
+    except OSError:  # too long for a path, or in a folder that may not be read
+        return ""
 
 
 def _path(text: str) -> Path:
