@@ -437,6 +437,7 @@ def test_progress_is_shown_for_large_data_only(
         open_dataset(source)
         assert "MB/s" in capsys.readouterr().err
         open_dataset(source, progress=False)
+        ar.train(source, **TINY)
         assert capsys.readouterr().err == ""
 
 

@@ -58,7 +58,7 @@ def train(
 
     Args:
         source: a world (``"four-rooms"``, a Gymnasium id, a maze drawing in a .txt file, an environment object, single
-            or vector) or a dataset (an .npz file, a Minari folder, ``"minari:ID"``).
+            or vector) or a dataset (an .npz or HDF5 file, a folder, ``"minari:ID"``; docs/datasets.md).
         preset: ``fast``, ``paper``, or ``published``, the size of the literature on continuous actions.
         settings: all settings at once, instead of a preset.
         run: how to run it, such as threads and device.
@@ -70,7 +70,7 @@ def train(
         minutes: stop after this time; `resume` continues the run.
         changes: settings to change, by name, such as ``dim=50`` or ``seed=1``.
     """
-    opened = _open(source)
+    opened = _open(source, progress)
     given, of_run = split_changes(changes)
     own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
     box = action_set(opened.action_space).box is not None
@@ -142,15 +142,17 @@ def resume(
             raise UserError(
                 f"{folder} has done its {agent.updates:,} updates; to continue, set a larger total (updates)."
             )
-        opened = agent.world() if source is None else _open(source)
+        opened = agent.world() if source is None else _open(source, progress)
         agent.model.phi.check_fits(opened.name, opened.observation_space, opened.action_space)
         agent = replace(agent, knowledge=replace(agent.knowledge, settings=s), run=agent.run.with_(**of_run))
         return Run(opened, agent, folder, progress, tensorboard, minutes, Resumed(state, files)).execute()
 
 
-def _open(source: Source) -> World | Dataset:
+def _open(source: Source, progress: bool) -> World | Dataset:
     # mypy does not infer that a source that is not a dataset is a world
-    return open_dataset(source) if is_dataset(source) else open_world(source)  # type: ignore[arg-type]  # see above
+    if is_dataset(source):
+        return open_dataset(source, progress=progress)
+    return open_world(source)  # type: ignore[arg-type]  # see above
 
 
 def with_ends_and_actions(phi: FeatureMap, s: Settings, source: World | Dataset) -> FeatureMap:
