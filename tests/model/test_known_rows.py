@@ -72,3 +72,37 @@ def test_rows_saved_by_an_earlier_version_load() -> None:
     del saved["rows"]
     with pytest.raises(RuntimeError, match="rows"):
         again.load_state_dict(saved)
+
+
+def cylinder(angle: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """(n, 3) places on a cylinder."""
+    return np.stack([np.cos(angle), np.sin(angle), height], 1)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@given(seed=st.integers(0, 10_000))
+def test_on_a_cylinder_only_near_rows_are_mixed(ends: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = np.stack(np.meshgrid(np.linspace(-np.pi, np.pi, 30, endpoint=False), np.linspace(-1, 1, 10)), -1)
+    points = points.reshape(-1, 2) + rng.uniform(-0.02, 0.02, (300, 2))
+    states = known(cylinder(*points.T), ends)
+    angle, height = rng.uniform(-np.pi, np.pi, 100), rng.uniform(-0.95, 0.95, 100)
+    x = cylinder(angle, height).astype(np.float32)
+    index, share = states.locate(torch.from_numpy(np.pad(x, ((0, 0), (0, int(ends))))))
+    assert index.shape == share.shape == (100, states.corners)
+    assert float(share.min()) >= 0
+    np.testing.assert_allclose(share.sum(1), 1.0, rtol=1e-5)
+    used = torch.where(share > 0, (states.rows[index][..., :3] - torch.from_numpy(x)[:, None]).norm(dim=2), 0.0)
+    assert float(used.max()) < 0.4  # points are 0.21 and 0.22 apart
+    turned, above = np.moveaxis(points[index.numpy() % 300], 2, 0)
+    turned = (turned - angle[:, None] + np.pi) % (2 * np.pi) - np.pi
+    np.testing.assert_allclose((share.numpy() * turned).sum(1), 0.0, atol=0.01)  # linear on the cylinder
+    np.testing.assert_allclose((share.numpy() * above).sum(1), height, atol=0.01)
+
+
+def test_beyond_the_edge_of_a_surface_the_nearest_place_on_it_counts() -> None:
+    angle, height = np.meshgrid(np.linspace(-np.pi, np.pi, 30, endpoint=False), np.linspace(-1, 1, 10))
+    states = known(cylinder(angle.ravel(), height.ravel()), ends=False)
+    index, share = states.locate(torch.from_numpy(cylinder(np.array([0.05]), np.array([1.3])).astype(np.float32)))
+    mixed = (states.rows[index] * share[..., None]).sum(1)[0]
+    np.testing.assert_allclose(mixed, [np.cos(0.05), np.sin(0.05), 1.0], atol=0.01)

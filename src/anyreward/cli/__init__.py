@@ -22,7 +22,7 @@ from anyreward.cli.tools import Bench, Demo, Doctor, Selfcheck
 from anyreward.cli.training import Resume, Train
 from anyreward.errors import UserError
 from anyreward.learning.methods import METHODS
-from anyreward.learning.settings import RunSettings, preset, split_changes
+from anyreward.learning.settings import BOX, RunSettings, preset, split_changes
 from anyreward.storage import user_path
 from anyreward.worlds.world import NAMED, open_world
 
@@ -39,8 +39,8 @@ def _parse(arguments: Sequence[str]) -> Any:
     world = next((word for word in words if word in NAMED or word in NAMED.values()), None)
     own = open_world(world).settings_for(method) if world and joined[0] == "train" else {}
     of_settings, of_run = split_changes({**own, **chosen})
-    s = preset("paper" if named == "paper" else "fast", **of_settings)
-    start = Train(tyro.MISSING, s, RunSettings(**of_run))
+    s = preset(named if named in BOX else "fast", **of_settings)
+    start = Train(tyro.MISSING, s, RunSettings(**of_run), shown=s)
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand(default=start)],
         Resume,

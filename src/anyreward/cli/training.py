@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,8 +26,9 @@ class Train:
     """four-rooms, a Gymnasium id, a maze drawing (.txt), or a dataset (.npz, .hdf5, a folder, minari:ID)."""
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     run_settings: Annotated[RunSettings, tyro.conf.arg(name="")]
-    preset: Literal["fast", "paper"] = "fast"
-    """Default values of the settings below."""
+    preset: Literal["fast", "paper", "published"] = "fast"
+    """Default values of the settings below. With continuous actions, some others are better: those that are not changed
+    here get them (docs/continuous_actions.md). published: the size of the literature on continuous actions."""
     out: Path | None = None
     """The run folder. Without it: runs/SOURCE-PRESET-seedSEED."""
     overwrite: bool = False
@@ -38,6 +39,8 @@ class Train:
     """Stop after this number of minutes. `anyreward resume` continues the run."""
     seeds: tuple[int, ...] = ()
     """Train with each of these seeds, in parallel processes and separate folders (instead of --seed)."""
+    shown: Annotated[Settings | None, tyro.conf.Suppress] = None
+    """The settings that --help shows: those that differ were given."""
 
     def run(self) -> None:
         """Train, and print the folder of the agent."""
@@ -50,18 +53,28 @@ class Train:
             folders = {seed: Path(f"{root}{seed}") for seed in self.seeds}
         else:
             folders = {self.settings.seed: self.out or Path("runs") / f"{name}{self.settings.seed}"}
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("overwrite", "tensorboard", "minutes")}
+        names = ("overwrite", "tensorboard", "minutes", "preset")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names} | self._given()
         try:
             if self.seeds:
                 train_seeds(self.source, self.settings, self.run_settings, folders, **options)
             else:
                 (out,) = folders.values()
-                agent = train(self.source, settings=self.settings, run=self.run_settings, out=out, **options)
+                agent = train(self.source, run=self.run_settings, out=out, **options)
                 if agent.model.landmarks is not None:
                     print(agent.model.landmarks.describe())
         except (KeyboardInterrupt, SystemExit) as error:
             raise _stopped(list(folders.values()), error) from None
         print("Agents:" if self.seeds else "Agent:", ", ".join(map(str, folders.values())))
+
+    def _given(self) -> dict[str, Any]:
+        """The settings that were given as options; the others are chosen by `train`, which knows the source."""
+        names = [field.name for field in fields(Settings)]
+        return {
+            name: getattr(self.settings, name)
+            for name in names
+            if self.shown is None or getattr(self.settings, name) != getattr(self.shown, name)
+        }
 
 
 @dataclass(frozen=True)

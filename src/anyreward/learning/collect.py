@@ -34,7 +34,7 @@ class Noise(NamedTuple):
     task_steps: int = 0
     """steps for which a task is kept; 0: whole episodes"""
     random_steps: int = 1
-    """mean number of steps for which a random action of a box is kept"""
+    """largest number of steps for which a random action of a box is kept"""
     of_actions: float = 0.0
     """standard deviation of the noise of other actions of a box"""
 
@@ -62,7 +62,9 @@ class Collector:
         noise: Noise = NO_NOISE,
     ) -> None:
         self._stepper, self._features, self._next_features, self._noise = stepper, features, next_features, noise
-        self._held = features.action_set.none(stepper.num_envs)  # random actions that are kept for some steps
+        self._held = features.action_set.none(stepper.num_envs)  # random actions of a box, which are kept for a while
+        self._left = np.zeros(stepper.num_envs, dtype=np.int64)  # for so many steps
+        self._at_random = np.zeros(stepper.num_envs, dtype=bool)  # whether these are taken, or those of the policy
         self._age = np.zeros(stepper.num_envs, dtype=np.int64)  # of each z, in steps
         self._rng = np.random.default_rng(seed)
         stepper.reset(seed)
@@ -101,7 +103,8 @@ class Collector:
         if self._tasks is not None:
             tensors["tasks"] = self._tasks
         if self._features.action_set.continuous:
-            tensors |= {"held": torch.from_numpy(self._held.copy())}
+            kept = {"held": self._held, "left": self._left, "at_random": self._at_random}
+            tensors |= {name: torch.from_numpy(column.copy()) for name, column in kept.items()}
         if self._noise.task_steps:
             tensors |= {"age": torch.from_numpy(self._age.copy())}
         if self._visited:
@@ -127,7 +130,9 @@ class Collector:
             return False
         self._rng, self._fresh = generator(about["random"]), np.array(about["fresh"], dtype=bool)
         self._tasks = tensors["tasks"].clone() if "tasks" in tensors else None
-        self._held = tensors["held"].numpy().copy() if "held" in tensors else self._held
+        if "held" in tensors:
+            kept = (tensors[name].numpy().copy() for name in ("held", "left", "at_random"))
+            self._held, self._left, self._at_random = kept
         self._age = tensors["age"].numpy().copy() if "age" in tensors else self._age
         if self._running is not None and "running" in tensors:
             columns = {name[8:]: column.numpy() for name, column in tensors.items() if name.startswith("running.")}
@@ -167,16 +172,17 @@ class Collector:
         stepper, features = self._stepper, self._features
         n, seen = stepper.num_envs, features.marked(stepper.packed)
         acts = features.action_set
-        actions = self._random(n)
+        box = acts.continuous
+        actions = self._kept(n, epsilon) if box else acts.sample(self._rng, n)
         if self._tasks is None and new_tasks is not None and (epsilon < 1.0 or self._running is not None):
             self._tasks = new_tasks(n)
         if epsilon < 1.0 and greedy is not None and self._tasks is not None:
             chosen = greedy(torch.from_numpy(seen), self._tasks).numpy()
-            uniform = self._rng.random(n) < epsilon
-            if acts.continuous:
+            uniform = self._at_random[:, None] if box else self._rng.random(n) < epsilon
+            if box:
                 noise = self._noise.of_actions * self._rng.standard_normal(chosen.shape)
                 chosen = np.clip(chosen + noise, -1.0, 1.0).astype(np.float32)
-            actions = np.where(uniform[:, None] if acts.continuous else uniform, actions, chosen)
+            actions = np.where(uniform, actions, chosen)
         phi = features.of(stepper.observations, seen, actions)  # before the step, which may reuse their memory
         step = stepper.step(acts.outward(actions))
         after = features.marked(step.packed, step.terminated)
@@ -209,13 +215,17 @@ class Collector:
             self._tasks[torch.from_numpy(over)] = new_tasks(int(over.sum()))
         return rows
 
-    def _random(self, n: int) -> Array:
-        """Random actions (n, ...); those of a box are kept for some steps."""
-        actions = self._features.action_set.sample(self._rng, n)
-        if not self._features.action_set.continuous or self._noise.random_steps == 1:
-            return actions
-        anew = (self._rng.random(n) < 1 / self._noise.random_steps) | self._fresh
-        self._held = np.where(anew[:, None], actions, self._held)
+    def _kept(self, n: int, epsilon: float) -> Array:
+        """(n, width) random actions of a box, each kept for a while; which of them are taken changes as often.
+
+        The number of steps L is k or more with probability 1 / k, up to a largest one, so that slow and fast movements
+        have the same share of the time.
+        """
+        anew = (self._left <= 0) | self._fresh
+        length = np.minimum(1 / (1 - self._rng.random(n)), self._noise.random_steps).astype(np.int64)
+        self._left = np.where(anew, length, self._left) - 1
+        self._held = np.where(anew[:, None], self._features.action_set.sample(self._rng, n), self._held)
+        self._at_random = np.where(anew, self._rng.random(n) < epsilon, self._at_random)
         return self._held.copy()
 
     def _record_starts(self, seen: Array, starts: Array) -> None:

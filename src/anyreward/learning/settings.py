@@ -165,7 +165,8 @@ class Settings:
     z_steps: Count = 0
     """Steps for which the behaviour policy keeps its z (0: whole episodes)."""
     random_steps: Positive = 1
-    """Continuous actions: mean number of steps for which a random action is kept, so that noise is correlated."""
+    """Continuous actions: largest number of steps for which a random action is kept. The number is drawn, so that slow
+    and fast movements have the same share of the time."""
     exploration_noise: Annotated[float, Range(0, most=10)] = 0.2
     """Continuous actions: standard deviation of the noise of the other actions of the behaviour policy."""
     warmup_steps: Count = 0
@@ -443,11 +444,12 @@ BOX: dict[str, dict[str, Any]] = {
     "fast": {
         "dim": 50,
         "batch_size": 256,
-        "exploration": 0.3,
-        "random_steps": 4,
+        "exploration": 0.5,
+        "random_steps": 100,
         "z_steps": 100,
+        "steps_per_cycle": 1_000,
     },
-    "paper": {"exploration": 0.3, "random_steps": 4},
+    "paper": {"exploration": 0.5, "random_steps": 100},
     "published": {},
 }
 """Changes to the presets for continuous actions (docs/continuous_actions.md)."""
@@ -466,11 +468,10 @@ PUBLISHED: dict[str, Any] = {
     "b_norm": "sphere",
     "twin": "mean",
     "actor_twin": "mean",
-    "exploration": 0.3,
-    "random_steps": 4,
+    "exploration": 0.5,
+    "random_steps": 100,
     "z_steps": 100,
     "explore": "novel",
-    "updates_per_cycle": 40,
     "steps_per_cycle": 40,
 }
 """Preset `published`: the size and the hyperparameters of the literature on continuous actions."""

@@ -26,6 +26,7 @@ from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor, nn
 
 from anyreward.model.encoding import Encoder
+from anyreward.model.interpolation import AROUND, Surface, barycentric, simplex_shares
 from anyreward.worlds.spaces import Array
 
 TABLE_AT_ONCE = 2**25
@@ -34,8 +35,6 @@ MOST_CORNERS = 4
 """Largest number of known rows that a row is interpolated from."""
 TRIANGULATED = (2, 3)
 """Numbers of dimensions in which known rows may be triangulated."""
-RIDGE = 1e-3
-"""Regularisation of interpolation weights, relative to the distances."""
 TOLERANCE, PRECISE, MOST_ROUNDS = 5e-7, 1e-9, 2_000
 """Sweeps of value iteration stop when no value changes by more than this share of the range of values: in float32, and
 in float64."""
@@ -107,15 +106,16 @@ class KnownRows(GrowingModule):
         self._forget()
 
     def triangulate(self, ends: bool) -> None:
-        """Interpolate two or three numbers in a triangulation of the known rows, which the nearest rows only resemble.
+        """Interpolate in a triangulation of the known rows, which the nearest rows only resemble.
 
-        With ``ends`` the last column is the flag of terminal states, between which and others nothing is interpolated.
+        Possible if these are two or three numbers, or lie on a surface among more. With ``ends`` the last column is the
+        flag of terminal states, between which and others nothing is interpolated.
         """
         self.numbers = torch.arange(self.rows.shape[1]) < self.rows.shape[1] - ends
         self._forget()
 
     def _forget(self) -> None:
-        for name in ("_tree", "_triangles"):
+        for name in ("_tree", "_triangles", "_surface"):
             self.__dict__.pop(name, None)
 
     def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
@@ -142,13 +142,24 @@ class KnownRows(GrowingModule):
     @cached_property
     def _triangles(self) -> tuple[Delaunay, Array] | None:
         """The triangulation of the known rows, without terminal states, and their indices; None if there is none."""
-        if int(self.numbers.sum()) not in TRIANGULATED:
+        if int(self.numbers.sum()) not in TRIANGULATED or self._surface is not None:
             return None
         own = torch.nonzero(~self._flagged(self.rows)).squeeze(1)
         try:
             return Delaunay(self._scaled(self.rows)[own][:, self.numbers].numpy()), own.numpy()
         except (QhullError, ValueError):  # too few rows, or all on one line
             return None
+
+    @cached_property
+    def _surface(self) -> tuple[Surface, Tensor] | None:
+        """The surface of the known rows, without terminal states, and their indices; None if they are on none."""
+        if int(self.numbers.sum()) <= 2:
+            return None
+        own = torch.nonzero(~self._flagged(self.rows)).squeeze(1)
+        if len(own) < AROUND:
+            return None
+        surface = Surface(self._scaled(self.rows)[own][:, self.numbers].numpy())
+        return (surface, own) if surface.flat else None
 
     @property
     def triangulation(self) -> Array | None:
@@ -174,70 +185,38 @@ class KnownRows(GrowingModule):
             wanted = self._code(rows)
             index = torch.searchsorted(self.codes, wanted).clamp(max=len(self.codes) - 1)
             return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
-        x, points, k = self._scaled(rows), self._scaled(self.rows), self.corners
+        x, alive = self._scaled(rows), (~self._flagged(rows)).numpy()
+        if self._surface is None:
+            index, share = self._among_nearest(x)
+        else:
+            index = torch.zeros(len(x), self.corners, dtype=torch.int64)
+            share = torch.zeros(len(x), self.corners, dtype=x.dtype)
+            index[~alive], share[~alive] = self._among_nearest(x[~alive])
+            on, parts = self._surface[0].locate(x[alive][:, self.numbers].numpy())
+            index[alive, : on.shape[1]], share[alive, : on.shape[1]] = self._surface[1][on], torch.from_numpy(parts)
+        if self._triangles is not None:
+            inside, corners, shares = barycentric(self._triangles[0], x[:, self.numbers].numpy())
+            width = corners.shape[1]
+            share[alive] = (torch.arange(self.corners) == 0).to(share)  # outside of all triangles: the nearest row
+            inside &= alive
+            index[inside, :width] = torch.from_numpy(self._triangles[1][corners[inside]])
+            share[inside] = 0.0
+            share[inside, :width] = torch.from_numpy(shares[inside])
+        return index, share.to(self.rows.dtype)
+
+    def _among_nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest known rows that are alike, and their shares, for scaled rows x (n, packed)."""
+        points, k = self._scaled(self.rows), self.corners
         if len(self.examples):
             candidates = self.alike[self.example_of[torch.from_numpy(self._tree.query(x.numpy())[1])]]  # (n, c)
             apart = (points[candidates] - x[:, None]).square().sum(2)
             index = candidates.gather(1, apart.topk(k, largest=False).indices)
         else:
             index = torch.from_numpy(self._tree.query(x.numpy(), k)[1]).view(len(x), k)
-        share = simplex_shares(x, points[index])
-        if self._triangles is not None:
-            inside, corners, shares = barycentric(self._triangles[0], x[:, self.numbers].numpy())
-            alive, width = ~self._flagged(rows), corners.shape[1]
-            share[alive] = (torch.arange(k) == 0).to(share)  # outside of all triangles: the nearest row
-            inside &= alive.numpy()
-            index[inside, :width] = torch.from_numpy(self._triangles[1][corners[inside]])
-            share[inside] = 0.0
-            share[inside, :width] = torch.from_numpy(shares[inside])
-        return index, share.to(self.rows.dtype)
+        return index, simplex_shares(x, points[index])
 
 
-def barycentric(triangles: Delaunay, x: Array) -> tuple[Array, Array, Array]:
-    """Whether points x (n, p) lie in a triangulation (n,), their corners (n, p + 1), and the shares of these."""
-    which, p = triangles.find_simplex(x), x.shape[1]
-    affine = triangles.transform[which]  # (n, p + 1, p)
-    most = np.einsum("nij,nj->ni", affine[:, :p], x - affine[:, p])
-    shares = np.concatenate([most, 1 - most.sum(1, keepdims=True)], 1)
-    inside = (which >= 0) & np.isfinite(shares).all(1)  # flat triangles have no shares
-    shares = np.where(inside[:, None], shares.clip(0, None), 1.0)
-    return inside, triangles.simplices[which], shares / shares.sum(1, keepdims=True)
-
-
-def simplex_shares(x: Tensor, corners: Tensor) -> Tensor:
-    """(n, k) nonnegative shares, with a sum of one, of corners (n, k, p) whose mixture approximates x (n, p)."""
-    apart = corners - x[:, None]  # (n, k, p)
-    gram = apart @ apart.transpose(1, 2)  # (n, k, k)
-    size = gram.diagonal(dim1=1, dim2=2).mean(1)
-    gram = gram + (RIDGE * size + 1e-18)[:, None, None] * torch.eye(corners.shape[1], dtype=x.dtype)
-    share = torch.linalg.solve(gram, torch.ones(*corners.shape[:2], 1, dtype=x.dtype)).squeeze(2).clamp(min=0)
-    normalised: Tensor = share / share.sum(1, keepdim=True)
-    return normalised
-
-
-def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
-    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without copying these rows."""
-    return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
-
-
-@torch.no_grad()
-def successor_features(following: Tensor, share: Tensor, paid: Tensor) -> Tensor:
-    """(M, d) V with V = paid + P V, for ``paid`` (M, d) and transitions P: shares (M, n) of following states (M, n).
-
-    The shares include the discount.
-    """
-    M, discount = len(paid), float(share.sum(1).max())
-    here = torch.arange(M)[:, None]
-    own = (share * (following == here)).sum(1)
-    share = torch.where(following == here, 0.0, share)
-    V, known = torch.zeros_like(paid), torch.zeros(M, dtype=torch.bool)
-
-    def backup(rows: Tensor) -> Tensor:
-        return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
-
-    # back-substitution: next are states whose successors are all known, as on the paths to a landmark
-    while True:
-        rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
+ rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
         if len(rows) == 0:
             break
         V[rows], known[rows] = backup(rows), True

@@ -32,7 +32,10 @@ def train_seeds(
     progress: bool = True,
     **options: Any,
 ) -> None:
-    """Train with each seed into its folder, in parallel processes that share the machine's threads."""
+    """Train with each seed into its folder, in parallel processes that share the machine's threads.
+
+    ``options`` are further arguments of `train`. ``settings`` says how many updates there are.
+    """
     held = [str(folder) for folder in folders.values() if holds_agent(folder)]
     if held and not overwrite:
         raise UserError(f"These folders hold an agent already: {', '.join(held)}. Choose others, or use --overwrite.")
@@ -45,8 +48,7 @@ def train_seeds(
     pool = ProcessPoolExecutor(workers, get_context("spawn"), end_with, (os.getpid(),))
     with delayed_stop() as stop, TrainingProgress(settings.updates * len(folders), progress) as bar:
         waiting: set[Future[None]] = {
-            pool.submit(_train, source, settings.with_(seed=seed), run, folder, overwrite, options)
-            for seed, folder in folders.items()
+            pool.submit(_train, source, seed, run, folder, overwrite, options) for seed, folder in folders.items()
         }
         try:
             while waiting:
@@ -72,14 +74,12 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         process.kill()
 
 
-def _train(
-    source: str, settings: Settings, run: RunSettings, out: Path, overwrite: bool, options: dict[str, Any]
-) -> None:
+def _train(source: str, seed: int, run: RunSettings, out: Path, overwrite: bool, options: dict[str, Any]) -> None:
     torch.set_num_threads(run.threads)
     if run.replay_file:
-        run = run.with_(replay_file=f"{run.replay_file}-seed{settings.seed}")
+        run = run.with_(replay_file=f"{run.replay_file}-seed{seed}")
     try:
-        train(source, settings=settings, run=run, out=out, overwrite=overwrite, progress=False, **options)
+        train(source, run=run, out=out, overwrite=overwrite, progress=False, **options | {"seed": seed})
     except (SystemExit, KeyboardInterrupt):
         os._exit(1)  # it is saved; the process must not begin another run
 
