@@ -185,23 +185,28 @@ class KnownRows(GrowingModule):
             wanted = self._code(rows)
             index = torch.searchsorted(self.codes, wanted).clamp(max=len(self.codes) - 1)
             return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
-        x, alive = self._scaled(rows), (~self._flagged(rows)).numpy()
-        if self._surface is None:
-            index, share = self._among_nearest(x)
-        else:
-            index = torch.zeros(len(x), self.corners, dtype=torch.int64)
-            share = torch.zeros(len(x), self.corners, dtype=x.dtype)
-            index[~alive], share[~alive] = self._among_nearest(x[~alive])
-            on, parts = self._surface[0].locate(x[alive][:, self.numbers].numpy())
-            index[alive, : on.shape[1]], share[alive, : on.shape[1]] = self._surface[1][on], torch.from_numpy(parts)
+        if self._surface is not None:
+            return self._on_surface(rows, *self._surface)
+        x = self._scaled(rows)
+        index, share = self._among_nearest(x)
         if self._triangles is not None:
             inside, corners, shares = barycentric(self._triangles[0], x[:, self.numbers].numpy())
-            width = corners.shape[1]
+            alive, width = ~self._flagged(rows), corners.shape[1]
             share[alive] = (torch.arange(self.corners) == 0).to(share)  # outside of all triangles: the nearest row
-            inside &= alive
+            inside &= alive.numpy()
             index[inside, :width] = torch.from_numpy(self._triangles[1][corners[inside]])
             share[inside] = 0.0
             share[inside, :width] = torch.from_numpy(shares[inside])
+        return index, share.to(self.rows.dtype)
+
+    def _on_surface(self, rows: Tensor, surface: Surface, own: Tensor) -> tuple[Tensor, Tensor]:
+        """`locate` if the known rows ``own``, all but terminal states, are on a surface."""
+        x, over = self._scaled(rows), self._flagged(rows)
+        index, share = torch.zeros(len(x), self.corners, dtype=torch.int64), x.new_zeros(len(x), self.corners)
+        if over.any():
+            index[over], share[over] = self._among_nearest(x[over])
+        corners, shares = surface.locate(x[~over][:, self.numbers].numpy())
+        index[~over, :3], share[~over, :3] = own[torch.from_numpy(corners)], torch.from_numpy(shares)
         return index, share.to(self.rows.dtype)
 
     def _among_nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +221,29 @@ class KnownRows(GrowingModule):
         return index, simplex_shares(x, points[index])
 
 
- rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
+def mixture(V: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """(m, d) sum_j share_ij V[index_ij], of V (M, d), index and share (m, n), without copying these rows."""
+    return nn.functional.embedding_bag(index, V.contiguous(), per_sample_weights=share.to(V), mode="sum")
+
+
+@torch.no_grad()
+def successor_features(following: Tensor, share: Tensor, paid: Tensor) -> Tensor:
+    """(M, d) V with V = paid + P V, for ``paid`` (M, d) and transitions P: shares (M, n) of following states (M, n).
+
+    The shares include the discount.
+    """
+    M, discount = len(paid), float(share.sum(1).max())
+    here = torch.arange(M)[:, None]
+    own = (share * (following == here)).sum(1)
+    share = torch.where(following == here, 0.0, share)
+    V, known = torch.zeros_like(paid), torch.zeros(M, dtype=torch.bool)
+
+    def backup(rows: Tensor) -> Tensor:
+        return (paid[rows] + mixture(V, following[rows], share[rows])) / (1 - own[rows])[:, None]
+
+    # back-substitution: next are states whose successors are all known, as on the paths to a landmark
+    while True:
+        rows = torch.nonzero(~known & ~((share > 0) & ~known[following]).any(1)).squeeze(1)
         if len(rows) == 0:
             break
         V[rows], known[rows] = backup(rows), True
