@@ -42,7 +42,8 @@ def sample_rewards(
     parts: list[Transitions] = []
     rewards = []
     with ExitStack() as stack:
-        collector = Collector(stack.enter_context(opened(world, environments)), model.phi, seed)
+        stepper = stack.enter_context(opened(world, environments))
+        collector = Collector(stepper, model.phi, seed, repeat=s.action_repeat)
         bar = stack.enter_context(TrainingProgress(budget, progress, what=("asking", "steps")))
         done = 0
         while done < budget:

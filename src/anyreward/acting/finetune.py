@@ -260,7 +260,13 @@ def finetune(
             world = open_world(source)
             policy.model.phi.check_fits(world.name, world.observation_space, world.action_space)
             stepper = stack.enter_context(opened(world, together(world, ENVIRONMENTS)))
-            collector = Collector(stepper, policy.model.phi, seed, noise=Noise(of_actions=EXPLORATION))
+            collector = Collector(
+                stepper,
+                policy.model.phi,
+                seed,
+                noise=Noise(of_actions=EXPLORATION),
+                repeat=policy.knowledge.settings.action_repeat,
+            )
             tuner = Tuner(policy, steps + 2 * (STEPS_AT_ONCE + stepper.num_envs), rewards)
             rows, received = collector.collect_rewarded(min(STEPS_AT_ONCE, steps))
         tuner.remember(rows, received)

@@ -48,7 +48,8 @@ class Collector:
     The behaviour policy acts uniformly with probability epsilon, else by the greedy pi_z, with one z for each episode.
     With ``next_features`` transitions include the features of next states. With ``whole_episodes`` tasks are goals,
     which transitions include, and the transitions of an episode are returned together, in order, once it is over.
-    With ``categorical`` the starts of episodes in states that were never visited are marked as new.
+    With ``categorical`` the starts of episodes in states that were never visited are marked as new. Each action is
+    taken ``repeat`` times; that is one transition.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Collector:
         whole_episodes: bool = False,
         categorical: bool = False,
         noise: Noise = NO_NOISE,
+        repeat: int = 1,
     ) -> None:
         self._stepper, self._features, self._next_features, self._noise = stepper, features, next_features, noise
+        self._repeat = repeat
         self._held = features.action_set.none(stepper.num_envs)  # random actions of a box, which are kept for a while
         self._left = np.zeros(stepper.num_envs, dtype=np.int64)  # for so many steps
         self._at_random = np.zeros(stepper.num_envs, dtype=bool)  # whether these are taken, or those of the policy
@@ -184,7 +187,7 @@ class Collector:
                 chosen = np.clip(chosen + noise, -1.0, 1.0).astype(np.float32)
             actions = np.where(uniform, actions, chosen)
         phi = features.of(stepper.observations, seen, actions)  # before the step, which may reuse their memory
-        step = stepper.step(acts.outward(actions))
+        step = stepper.step_repeated(acts.outward(actions), self._repeat)
         after = features.marked(step.packed, step.terminated)
         rows: Columns = {
             "rewards": step.rewards,

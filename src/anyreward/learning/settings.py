@@ -76,7 +76,7 @@ class Settings:
     updates: Positive = 800_000
     """Gradient updates in total (paper: 800 epochs of 25 cycles of 40)."""
     gamma: Annotated[float, Range(0, 1, exclusive=True, most=0.999_999)] = 0.99
-    """Discount factor."""
+    """Discount factor of a transition."""
     batch_size: Annotated[int, Range(1, most=10_000)] = 128
     """b, the size of each of the two minibatches. The Bellman loss is a mean over all b x b pairs."""
     learning_rate: Above = 0.001
@@ -120,6 +120,9 @@ class Settings:
     """Without an actor: number of random actions for each state in targets."""
     action_levels: Annotated[int, Range(2, most=100)] = 5
     """Tables with continuous actions: number of values of each number of the action that are tried."""
+    action_repeat: Annotated[int, Range(0, most=1_000)] = 1
+    """Steps of the environment for which training repeats an action, which are one transition. ``gamma`` is the
+    discount of a transition. 0: chosen before training, by how fast the state changes."""
     b_norm: ZNorm = "free"
     """free: B has any length. sphere: every B(s, a) has the length sqrt(d)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
@@ -310,6 +313,7 @@ class SettingChanges(RunChanges, total=False):
     smoothing: float
     action_samples: int
     action_levels: int
+    action_repeat: int
     b_norm: ZNorm
     encoding: Literal["plain", "unit", "rbf"]
     normalise: bool
@@ -448,6 +452,7 @@ BOX: dict[str, dict[str, Any]] = {
         "random_steps": 100,
         "z_steps": 100,
         "steps_per_cycle": 1_000,
+        "action_repeat": 0,
     },
     "paper": {"exploration": 0.5, "random_steps": 100},
     "published": {},

@@ -137,7 +137,7 @@ class Run:
             listed = self.model.phi.ends and self.model.observation_encoder.categorical
             noise = Noise(0 if method.whole_episodes else s.z_steps, s.random_steps, s.exploration_noise)
             columns = (needs_next, method.whole_episodes, listed)
-            self.collector = Collector(stepper, self.model.phi, seed, *columns, noise)
+            self.collector = Collector(stepper, self.model.phi, seed, *columns, noise, s.action_repeat)
             self.watch = watch(source, self.model.phi, self._knowledge_now, s, self.stack)
             test = source.goal_test if source.goal_test and measures(source.goal_test, self.model.phi) else None
             start = torch.from_numpy(self.collector.features_now)
@@ -231,7 +231,8 @@ class Run:
         """The starts of episodes."""
         if self.collector is None or len(self.collector.starts) == 0 or not isinstance(self.source, World):
             return self.agent.knowledge.episodes
-        return Episodes(self.collector.starts, self.source.time_limit or 0, self.collector.new_starts)
+        limit = math.ceil((self.source.time_limit or 0) / self.s.action_repeat)
+        return Episodes(self.collector.starts, limit, self.collector.new_starts)
 
     def _finish(self) -> Agent:
         self.model.to("cpu")  # agents answer on the CPU

@@ -19,6 +19,7 @@ from anyreward.folder import holds_agent, load_run
 from anyreward.learning.datasets import Dataset, is_dataset, open_dataset
 from anyreward.learning.landmarks import Landmarks
 from anyreward.learning.methods import method_of, settled_dim
+from anyreward.learning.repeat import chosen_repeat
 from anyreward.learning.settings import BOX, RunChanges, RunSettings, SettingChanges, Settings, split_changes
 from anyreward.learning.settings import preset as settings_of
 from anyreward.learning.tables import MOST_DIM, can_list, listed
@@ -190,6 +191,13 @@ def with_listed_actions(phi: FeatureMap, s: Settings) -> FeatureMap:
     return listed if few and Landmarks.possible(listed, s) else phi
 
 
+def with_repeat(s: Settings, world: World | None) -> Settings:
+    """The settings with the number of times that an action is repeated, if that is to be chosen."""
+    if s.action_repeat:
+        return s
+    return s.with_(action_repeat=1 if world is None or world.make is None else chosen_repeat(world, s.seed))
+
+
 def untrained(
     source: World | Dataset,
     s: Settings,
@@ -212,11 +220,13 @@ def untrained(
         source.feature_table,
     )
     phi = with_listed_actions(with_ends_and_actions(phi, s, source), s)
+    s = with_repeat(s, world)
     test = world.goal_test if world else None
     if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
         phi = replace(phi, tolerance=test.reached)
     if choose_gamma and world and world.time_limit and phi.ends and Landmarks.possible(phi, s):
-        s = s.with_(gamma=max(s.gamma, min(1 - 1 / (LONGER * world.time_limit), LARGEST_GAMMA)))
+        decisions = world.time_limit / s.action_repeat
+        s = s.with_(gamma=max(s.gamma, min(1 - 1 / (LONGER * decisions), LARGEST_GAMMA)))
     s = settled_dim(phi, s)
     with torch.random.fork_rng():
         torch.manual_seed(s.seed)

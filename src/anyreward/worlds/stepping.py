@@ -106,6 +106,30 @@ class Stepper:
         self._ended = done
         return Step(after, packed, rewards, terminated, truncated, valid)
 
+    def step_repeated(self, actions: Array, times: int) -> Step:
+        """The result of taking the same actions several times: where an episode ends, that of its last step.
+
+        Rewards are means over the steps. The rest of the steps begins the next episode.
+        """
+        first = self.step(actions)
+        if times == 1:
+            return first
+        found, done, count = first, first.over | ~first.valid, np.ones(self.num_envs)
+        for _ in range(times - 1):
+            last = self.step(actions)
+            live = ~done
+            count += live
+            found = Step(
+                with_final(self.space, last.observations, found.observations, done),
+                np.where(done[:, None], found.packed, last.packed),
+                found.rewards + np.where(live, last.rewards, 0.0),
+                np.where(done, found.terminated, last.terminated),
+                np.where(done, found.truncated, last.truncated),
+                first.valid,
+            )
+            done = done | last.over | ~last.valid
+        return found._replace(rewards=found.rewards / count)
+
     def state(self) -> State | None:
         """The current episodes, as JSON; None if they cannot be continued in another process."""
         if not can_continue(self.env):
