@@ -62,21 +62,19 @@ class Explorer:
     """The behaviour policy that goes to the pairs (s, a) tried least so far."""
 
     def __init__(self, encoder: Encoder, phi: FeatureMap, seed: int) -> None:
-        acts = few_actions(phi.action_set)
-        assert acts is not None
-        self._encoder, self._phi, self._acts = encoder, phi, acts
+        self._encoder, self._phi = encoder, phi
         self._random = np.random.default_rng(seed)
         self._states = KnownRows(encoder)
         self._model: TransitionModel | None = None
-        self._visits = torch.zeros(0, acts.count)
-        self._Q = torch.zeros(0, acts.count)
+        self._visits = torch.zeros(0, phi.actions)
+        self._Q = torch.zeros(0, phi.actions)
         self._estimated = self._counted = 0  # transitions in the model, and in the visits
         self._waited = 0
 
     def know(self, states: KnownRows, model: TransitionModel) -> None:
         """Explore a model that is known already, as if nothing had been visited."""
         self._states, self._model = states, model
-        self._visits = torch.zeros(model.states, self._acts.count)
+        self._visits = torch.zeros(model.states, self._phi.actions)
         self.plan()
 
     def see(self, rows: Transitions, total: int) -> None:
@@ -122,32 +120,24 @@ class Explorer:
         return 0 if self._model is None else self._model.share.numel()
 
     def _estimate(self, rows: Transitions) -> None:
-        phi, n, A = self._phi, len(rows.actions), self._acts.count
+        phi, n = self._phi, len(rows.actions)
         if self._encoder.categorical:
-            counted = rows._replace(actions=self._numbered(rows.actions))
-            self._model, _ = count_model(self._states, counted, A, phi.ends)
+            self._model, _ = count_model(self._states, rows, phi.actions, phi.ends)
         else:
-            most = max(20, min(POINTS, n // (PER_PAIR * A)))
-            box = self._acts if phi.action_set.continuous else None
-            how = (phi.ends, most, MODEL_ROWS)
-            self._model, _ = neighbour_model(self._states, rows, A, *how, effects=False, box=box)
-        self._visits = torch.zeros(self._model.states, A)
+            most = max(20, min(POINTS, n // (PER_PAIR * phi.actions)))
+            self._model, _ = neighbour_model(self._states, rows, phi.actions, phi.ends, most, MODEL_ROWS, effects=False)
+        self._visits = torch.zeros(self._model.states, phi.actions)
         self.visited(rows.observations, rows.actions)
 
     def visited(self, observations: Tensor, actions: Tensor) -> None:
-        """Count visits of packed observations (n, packed) with actions (n, ...)."""
+        """Count visits of packed observations (n, packed) with actions (n,)."""
         if len(actions) == 0:
             return
         index, share = self._states.locate(observations)
         nearest = index.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
-        pairs = nearest * self._acts.count + self._numbered(actions)
+        pairs = nearest * self._phi.actions + actions.cpu()
         known = share.amax(1) > 0
         self._visits += torch.bincount(pairs[known], minlength=self._visits.numel()).view_as(self._visits)
-
-    def _numbered(self, actions: Tensor) -> Tensor:
-        """(n,) the numbers of actions; of the nearest listed ones in a box."""
-        actions = actions.cpu()
-        return torch.from_numpy(self._acts.nearest(actions.numpy())) if self._phi.action_set.continuous else actions
 
     def plan(self) -> None:
         """Value iteration: a pair is worth 1 if it was never tried, 0 from half the average number of visits on."""
@@ -170,15 +160,13 @@ class Explorer:
         self._Q = Q
 
     def greedy(self, packed: Tensor, tasks: Tensor) -> Tensor:
-        """Actions at packed observations (n, packed); uniform in unknown states, and among equally good ones."""
-        noise = torch.from_numpy(self._random.random((len(packed), self._acts.count), dtype=np.float32))
+        """(n,) actions at packed observations (n, packed); uniform in unknown states, and among equally good ones."""
+        noise = torch.from_numpy(self._random.random((len(packed), self._phi.actions), dtype=np.float32))
         if self._model is None:
-            best = noise.argmax(1)
-        else:
-            index, share = self._states.locate(packed)
-            Q = (self._Q[index] * share[..., None]).sum(1)  # (n, A)
-            best = (Q + 1e-6 * noise).argmax(1)
-        return torch.from_numpy(self._acts.table)[best] if self._phi.action_set.continuous else best
+            return noise.argmax(1)
+        index, share = self._states.locate(packed)
+        Q = (self._Q[index] * share[..., None]).sum(1)  # (n, A)
+        return (Q + 1e-6 * noise).argmax(1)
 
     @staticmethod
     def new_tasks(n: int) -> Tensor:

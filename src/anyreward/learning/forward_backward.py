@@ -49,7 +49,7 @@ class ForwardBackward(GradientMethod):
                 one = compiled_updates(self.learner, two_threads=run.threads != 1)
             self._updates = lambda group, rates: one(group, rates, s.temperature, s.orthonormality)
         self._novelty: Novelty | None = None
-        if self.explorer is None and s.explore in ("novel", "rare") and box:
+        if s.explore == "novel" or (s.explore == "rare" and box):
             self._novelty = Novelty(model, stream_seed(s.seed, "novelty"))
         self._known: KnownFeatures | None = None
         self._counted = 0  # transitions that had been added when known features were counted

@@ -49,8 +49,7 @@ class Learning:
     @property
     def exploration(self) -> float:
         """The share of uniform actions."""
-        listed = not self.model.phi.action_set.continuous
-        return EPSILON if listed and self.method.explorer is not None else self.method.exploration()
+        return EPSILON if self.method.explorer is not None else self.method.exploration()
 
     @property
     def behaviour(self) -> Behaviour:

@@ -57,7 +57,8 @@ class Method(ABC):
         """for collecting transitions, independent of the updates"""
         self.explorer: Explorer | None = None
         """the behaviour policy, if it goes to what was tried least"""
-        if s.explore == "rare" and not self.whole_episodes and can_explore(model.phi):
+        listed = not model.phi.action_set.continuous
+        if s.explore == "rare" and listed and not self.whole_episodes and can_explore(model.phi):
             self.explorer = Explorer(model.observation_encoder, model.phi, stream_seed(s.seed, "explorer"))
         self.networks: FlatNetworks | None = None
         """the trained networks; None if there are no gradient steps"""
