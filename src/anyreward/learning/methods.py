@@ -16,8 +16,8 @@ METHODS: dict[str, type[Method]] = {
     "goal-dqn-her": GoalDQN,
     "successor-features": SuccessorFeatures,
 }
-NETWORK_DIM = 100
-"""Default d of networks."""
+NETWORK_DIM, BOX_DIM = 100, 50
+"""Default d of networks, and of those for continuous actions."""
 
 
 def method_of(phi: FeatureMap, s: Settings) -> type[Method]:
@@ -30,7 +30,7 @@ def settled_dim(phi: FeatureMap, s: Settings) -> Settings:
     if s.method == "successor-features":
         s = s.with_(dim=basis_dim(phi, s))
     if s.dim == 0 and not Landmarks.possible(phi, s):
-        s = s.with_(dim=NETWORK_DIM)
+        s = s.with_(dim=BOX_DIM if phi.action_set.continuous else NETWORK_DIM)
     return s
 
 

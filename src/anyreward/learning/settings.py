@@ -66,7 +66,8 @@ class Settings:
     goal-dqn, goal-dqn-her: goal-oriented DQN, Q(s, a, g), without or with hindsight replay.
     successor-features: universal successor features, where B is fixed and only F is learned."""
     dim: Annotated[int, Range(0, most=10_000)] = 100
-    """d, the dimension of F, B and z; for tables an upper bound. 0: the number of features (networks: 100).
+    """d, the dimension of F, B and z; for tables an upper bound. 0: the number of features (networks: 100, or 50 with
+    continuous actions).
     With basis "state" it is the width of the features. goal-dqn does not use it."""
     landmarks: Annotated[int, Range(0, most=100_000)] = 0
     """Largest number of landmarks: states for which tables of F and B hold one policy each.
@@ -162,9 +163,10 @@ class Settings:
     Other actions are the greedy ones of a random z, with one z per episode."""
     explore: Literal["z", "rare", "novel"] = "z"
     """The behaviour policy. z: uniform actions, or pi_z with one z per episode (see ``exploration``).
-    rare: go to the states and actions that were tried least, with a fifth of uniform actions. This needs states that
-    can be listed, or at most eight numbers; otherwise, and for goal-dqn, novel is used.
-    novel: pi_z of a reward for features that are new, by random network distillation; half of the episodes."""
+    rare: go to the states and actions that were tried least, with a fifth of uniform actions. This needs actions that
+    can be listed, and states that can be listed or consist of at most eight numbers. Otherwise novel is used with
+    continuous actions, and z with others and for goal-dqn.
+    novel: half of the z are those of a reward for new features, by random network distillation."""
     z_steps: Count = 0
     """Steps for which the behaviour policy keeps its z (0: whole episodes)."""
     random_steps: Positive = 1
@@ -446,7 +448,6 @@ FAST: dict[str, Any] = {
 
 BOX: dict[str, dict[str, Any]] = {
     "fast": {
-        "dim": 50,
         "batch_size": 256,
         "exploration": 0.5,
         "random_steps": 100,
