@@ -19,7 +19,7 @@ from anyreward.cli.playing import Export, Play
 from anyreward.cli.showing import Show
 from anyreward.cli.theory import Theory
 from anyreward.cli.tools import Bench, Demo, Doctor, Selfcheck
-from anyreward.cli.training import Resume, Train
+from anyreward.cli.training import Resume, Train, options
 from anyreward.errors import UserError
 from anyreward.learning.methods import METHODS
 from anyreward.learning.settings import BOX, RunSettings, preset, split_changes
@@ -40,7 +40,7 @@ def _parse(arguments: Sequence[str]) -> Any:
     own = open_world(world).settings_for(method) if world and joined[0] == "train" else {}
     of_settings, of_run = split_changes({**own, **chosen})
     s = preset(named if named in BOX else "fast", **of_settings)
-    start = Train(tyro.MISSING, s, RunSettings(**of_run), shown=s)
+    start = Train(tyro.MISSING, s, RunSettings(**of_run), options=options(arguments))
     commands = Union[  # noqa: UP007 (tyro takes a Union value)
         Annotated[Train, tyro.conf.subcommand(default=start)],
         Resume,

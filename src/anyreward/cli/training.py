@@ -39,8 +39,8 @@ class Train:
     """Stop after this number of minutes. `anyreward resume` continues the run."""
     seeds: tuple[int, ...] = ()
     """Train with each of these seeds, in parallel processes and separate folders (instead of --seed)."""
-    shown: Annotated[Settings | None, tyro.conf.Suppress] = None
-    """The settings that --help shows: those that differ were given."""
+    options: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
+    """The names of the options on the command line; see `options`."""
 
     def run(self) -> None:
         """Train, and print the folder of the agent."""
@@ -70,11 +70,13 @@ class Train:
     def _given(self) -> dict[str, Any]:
         """The settings that were given as options; the others are chosen by `train`, which knows the source."""
         names = [field.name for field in fields(Settings)]
-        return {
-            name: getattr(self.settings, name)
-            for name in names
-            if self.shown is None or getattr(self.settings, name) != getattr(self.shown, name)
-        }
+        return {name: getattr(self.settings, name) for name in names if {name, f"no_{name}"} & set(self.options)}
+
+
+def options(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The names of the options among the words of a command line, as they are written in Python."""
+    words = (word.split("=")[0].split(".")[0] for word in arguments if word.startswith("--"))
+    return tuple(word.lstrip("-").replace("-", "_") for word in words)
 
 
 @dataclass(frozen=True)
