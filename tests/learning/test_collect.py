@@ -15,17 +15,18 @@ from anyreward import UserError
 from anyreward.learning.collect import Collector
 from anyreward.learning.replay import Transitions
 from anyreward.model.features import feature_map
+from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.stepping import Stepper
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
-ACTIONS = gym.spaces.Discrete(3, start=5)
+ACTIONS = ActionSet(3, start=5)
 COUNT, LAST, WHO = range(3)
 
 
 class Counting(gym.Env[Any, Any]):
     """Counts its steps from 0 and ends at ``limit``; observes (count, last action, who)."""
 
-    action_space = ACTIONS
+    action_space = ACTIONS.space
 
     def __init__(self, who: int, limit: int, truncates: bool, goal: bool = False) -> None:
         self.who, self.limit, self.truncates, self.goal = who, limit, truncates, goal
@@ -70,7 +71,7 @@ def collector(
         return Counting(i, LIMITS[i], TRUNCATES[i], goal)
 
     env = SyncVectorEnv([lambda i=i: make(i) for i in range(4)], autoreset_mode=mode)
-    fm = feature_map(features, env.single_observation_space, 3, include_action)
+    fm = feature_map(features, env.single_observation_space, ACTIONS, include_action)
     return Collector(Stepper(env), fm, seed=0, next_features=next_features)
 
 
@@ -107,7 +108,7 @@ def test_transitions_never_bridge_a_reset(mode: AutoresetMode) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_starts_of_episodes_are_recorded(mode: AutoresetMode) -> None:
     env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
-    phi = replace(feature_map("auto", env.single_observation_space, 3, False), ends=True)
+    phi = replace(feature_map("auto", env.single_observation_space, ACTIONS, False), ends=True)
     c = Collector(Stepper(env), phi, seed=0)
     rows = c.collect(120)
     begun = (rows.observations[:, COUNT] == 0) & (rows.observations[:, -1] < 0.5)
@@ -121,7 +122,7 @@ def test_the_starts_of_episodes_are_recorded(mode: AutoresetMode) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_starts_in_states_that_were_never_visited_are_new(mode: AutoresetMode) -> None:
     env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
-    phi = replace(feature_map("auto", env.single_observation_space, 3, False), ends=True)
+    phi = replace(feature_map("auto", env.single_observation_space, ACTIONS, False), ends=True)
     first = Collector(Stepper(env), phi, seed=0, categorical=True)
     first.collect(120)
     seen: set[bytes] = set()
@@ -187,7 +188,7 @@ def test_an_observation_that_is_not_finite_raises() -> None:
             return super().observe() * (np.nan if self.count == 2 else 1.0)
 
     env = SyncVectorEnv([lambda: Broken(0, 5, False)])
-    c = Collector(Stepper(env), feature_map("auto", env.single_observation_space, 3), seed=0)
+    c = Collector(Stepper(env), feature_map("auto", env.single_observation_space, ACTIONS), seed=0)
     with pytest.raises(UserError, match="NaN or infinity"):
         c.collect(5)
 

@@ -21,9 +21,13 @@ from anyreward.learning.settings import RunSettings, Settings
 from anyreward.learning.update import Learner
 from anyreward.model.features import feature_map
 from anyreward.model.model import Model
+from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.goals import GoalTest, Tolerance
 from anyreward.worlds.stepping import Stepper
 from tests.learning.test_collect import LIMITS, MODES, TRUNCATES, WHO, Counting
+
+ACTIONS = ActionSet(3, start=5)
+"""of `Counting`"""
 
 
 def test_targets_by_hand() -> None:
@@ -59,7 +63,7 @@ def episodes(mode: AutoresetMode, steps: int) -> Transitions:
     """From four environments whose episodes have 1, 3, 4 and 7 steps; goals are numbered as they are drawn."""
     env = SyncVectorEnv([lambda i=i: Counting(i, LIMITS[i], TRUNCATES[i]) for i in range(4)], autoreset_mode=mode)
     drawn = iter(range(10_000))
-    phi = feature_map("auto", env.single_observation_space, 3)
+    phi = feature_map("auto", env.single_observation_space, ACTIONS)
     collector = Collector(Stepper(env), phi, 0, next_features=True, whole_episodes=True)
 
     def goals(n: int) -> torch.Tensor:

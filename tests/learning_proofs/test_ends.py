@@ -149,7 +149,7 @@ def test_terminal_states_follow_the_steps_into_them() -> None:
         "next_features": np.array([[2.0, 0], [3, 1]], dtype=np.float32),
         "rewards": np.array([5.0, 7.0]),
     }
-    found = with_ends(rows, np.random.default_rng(0), 2)
+    found = with_ends(rows, np.random.default_rng(0), ActionSet(2))
     assert found["observations"].tolist() == [[1, 0], [2, 0], [3, 1]]
     assert found["next_observations"].tolist() == [[2, 0], [3, 1], [3, 1]]
     assert found["terminated"].tolist() == [False, False, True]

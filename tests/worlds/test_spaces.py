@@ -16,6 +16,7 @@ from anyreward import UserError
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import feature_map
 from anyreward.model.model import make_encoders
+from anyreward.worlds.actions import action_set
 from anyreward.worlds.spaces import (
     Leaf,
     is_single,
@@ -29,7 +30,6 @@ from anyreward.worlds.spaces import (
     texts,
     with_final,
 )
-from anyreward.worlds.actions import action_set
 from anyreward.worlds.world import open_world
 
 shapes = st.lists(st.integers(1, 3), max_size=2).map(tuple)

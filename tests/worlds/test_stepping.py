@@ -99,7 +99,7 @@ def test_every_step_is_what_happened(mode: AutoresetMode, nested: bool, copy: bo
     for _ in range(40):
         here, before = stepper.packed.copy(), [len(env.log) for env in envs]
         assert np.array_equal(pack_seen(space, stepper.observations), here)
-        actions = rng.integers(3, size=n)
+        actions = rng.integers(3, size=n) + START
         step = stepper.step(actions)
         # only NEXT_STEP has steps that merely begin an episode, and those follow an end at once
         assert step.valid.tolist() == (~over if mode is NEXT_STEP else np.ones(n, dtype=bool)).tolist()
@@ -117,7 +117,7 @@ def test_every_step_is_what_happened(mode: AutoresetMode, nested: bool, copy: bo
             assert len(env.log) == before[i] + 1
             seen, action = env.log[-1]
             assert here[i].tolist() == seen  # packed was where the action was taken
-            assert action == actions[i] + START
+            assert action == actions[i]
             _, was_in, was_at, _ = place(here[i], nested)
             assert (episode, count, last) == (was_in, was_at + 1, action)  # and the step led on in the same episode
             assert step.rewards[i] == count
@@ -150,7 +150,7 @@ def test_what_a_step_returned_is_not_changed_by_the_next(mode: AutoresetMode) ->
     kept = []
     for _ in range(12):
         here = stepper.packed
-        step = stepper.step(np.zeros(len(LIMITS), dtype=np.int64))
+        step = stepper.step(np.full(len(LIMITS), START))
         parts = (here, step.packed, step.rewards, step.terminated, step.truncated, step.valid)
         kept.append((parts, [part.copy() for part in parts]))
     for parts, copies in kept:
@@ -160,7 +160,7 @@ def test_what_a_step_returned_is_not_changed_by_the_next(mode: AutoresetMode) ->
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("steps", range(1, 6))
 def test_a_reset_begins_anew_everywhere(mode: AutoresetMode, steps: int) -> None:
-    stepper, actions = Stepper(vector(mode)), np.zeros(len(LIMITS), dtype=np.int64)
+    stepper, actions = Stepper(vector(mode)), np.full(len(LIMITS), START)
     stepper.reset(seed=0)
     for _ in range(steps):
         stepper.step(actions)
@@ -179,7 +179,7 @@ def test_an_environment_that_does_not_say_begins_in_the_next_step() -> None:
     """The default of Gymnasium."""
     env = vector(NEXT_STEP)
     env.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
-    stepper, actions = Stepper(env), np.zeros(len(LIMITS), dtype=np.int64)
+    stepper, actions = Stepper(env), np.full(len(LIMITS), START)
     stepper.reset()
     assert [stepper.step(actions).valid[0] for _ in range(4)] == [True, False, True, False]
 
@@ -192,9 +192,9 @@ def test_numbers_that_are_none_are_refused(mode: AutoresetMode) -> None:
 
     stepper = Stepper(SyncVectorEnv([lambda: Broken(limit=2)], autoreset_mode=mode))
     stepper.reset()
-    stepper.step(np.zeros(1, dtype=np.int64))
+    stepper.step(np.full(1, START))
     with pytest.raises(ar.UserError, match="NaN or infinity"):
-        stepper.step(np.zeros(1, dtype=np.int64))
+        stepper.step(np.full(1, START))
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_an_object_stays_its_owners_to_close(many: bool) -> None:
     with opened(open_world(given), 3) as stepper:
         assert stepper.num_envs == (4 if many else 1)  # what was given, not what was asked for
         stepper.reset()
-        stepper.step(np.zeros(stepper.num_envs, dtype=np.int64))
+        stepper.step(np.full(stepper.num_envs, START))
     ar.evaluate(ar.RandomPolicy(3, START), given, episodes=5)
     ar.rollout(ar.RandomPolicy(3, START), Counting.all[0], episodes=2)
     assert not any(env.closed for env in Counting.all)
@@ -385,3 +385,22 @@ def test_evaluate_needs_an_episode(walk_id: str) -> None:
         ar.evaluate(Parity(), walk_id, episodes=0)
     with pytest.raises(ar.UserError, match="episodes is 0"):
         ar.rollout(Parity(), Walk(), episodes=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_repeated_actions_are_one_step_that_ends_with_the_episode(mode: AutoresetMode) -> None:
+    """Episodes of 1, 2, 3 and 5 steps, three at a time."""
+    stepper, once = Stepper(vector(mode)), np.full(len(LIMITS), START)
+    stepper.reset(seed=0)
+    for _ in range(12):
+        before = stepper.packed.copy()
+        step = stepper.step_repeated(once, 3)
+        for i, limit in enumerate(LIMITS):
+            if not step.valid[i]:
+                continue
+            _, was_in, was_at, _ = place(before[i], False)
+            _, episode, count, _ = place(step.packed[i], False)
+            assert (episode, count) == (was_in, min(was_at + 3, limit))
+            assert step.over[i] == (count == limit)
+            assert step.rewards[i] == np.mean(np.arange(was_at + 1, count + 1))  # the counts, as in `Counting`
+            assert np.array_equal(pack_seen(stepper.space, step.observations)[i], step.packed[i])
