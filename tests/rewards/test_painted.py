@@ -1,4 +1,4 @@
-"""Rewards painted as an array over two features."""
+"""Rewards painted as an array over two features, or over expressions of features."""
 
 from __future__ import annotations
 
@@ -76,6 +76,19 @@ def test_the_command_line_takes_it_as_json_and_as_a_file(
 def test_bad_arrays_are_refused(given: dict[str, object], says: str) -> None:
     with pytest.raises(ar.UserError, match=says):
         ar.painted(**{"values": np.zeros((3, 3)), "low": (0, 0), "high": (10, 10)} | given)
+
+
+def test_it_may_be_painted_over_expressions_of_features(agent: ar.Agent) -> None:
+    values = np.random.default_rng(0).normal(size=(4, 6))
+    painted = term(ar.painted(values, (0, 0), (np.pi / 2, 20), ("arctan2(y, x)", "x + y")))
+    rows = agent.sample.rows
+    x, y = agent.model.phi.readable(rows.numpy())[:, :2].T
+    expected = painted.at(np.stack([np.arctan2(y, x), x + y], 1))
+    assert np.ptp(expected) > 0
+    np.testing.assert_allclose(painted.values(agent.knowledge, rows), expected)
+    for wrong, says in (("arctan2(y, q)", "q"), ("arctan2(y", "arctan2")):
+        with pytest.raises(ar.UserError, match=says):
+            agent.ask(ar.painted(values, (0, 0), (1, 1), (wrong, "y")))
 
 
 def test_unknown_features_are_named(agent: ar.Agent) -> None:

@@ -1,4 +1,4 @@
-"""Rewards painted as an array over two features."""
+"""Rewards painted as an array over two features, or over expressions of features such as an angle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from anyreward.errors import UserError, shown
+from anyreward.rewards.expression import parse
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Part, Reward, Term
 from anyreward.rewards.terms import columns, finite_numbers, over_sample
@@ -29,7 +30,7 @@ LARGEST_FILE = 2**26
 
 @dataclass(frozen=True, eq=False)
 class Painted(Term):
-    """A reward given by an array over two features, interpolated bilinearly; zero outside."""
+    """A reward given by an array over two features or expressions, interpolated bilinearly; zero outside."""
 
     of: Array
     """(height, width) the rewards: a column for each value of the first feature, a row for each of the second"""
@@ -48,12 +49,12 @@ class Painted(Term):
         phi = knowledge.model.phi
         named = columns(phi.readable(rows.numpy()), phi.column_names)
         for name in self.features:
-            if name not in named:
+            if name not in named and name.isidentifier():
                 raise UserError(
                     f"painted() refers to the feature {shown(name)}; this agent's features are "
-                    f"{', '.join(phi.column_names)}. Name two of them: features=(..., ...)."
+                    f"{', '.join(phi.column_names)}. Name two of them, or expressions: features=(..., ...)."
                 )
-        return self.at(np.stack([named[name] for name in self.features], 1))
+        return self.at(np.stack([named[name] if name in named else parse(name)(named) for name in self.features], 1))
 
     def at(self, points: Array) -> Array:
         """(n,) the values at points (n, 2)."""
@@ -81,7 +82,9 @@ def painted(values: Any, low: Any, high: Any, features: Sequence[str] = ("x", "y
         low: the values of the two features in the first column and the first row.
         high: those in the last column and the last row. In a maze, ``low=(0, 0)`` and ``high=(width - 1, height - 1)``
             give each cell its entry ``values[y, x]``.
-        features: the names of the two features.
+        features: the names of the two features. Instead of a name there may be an expression of features (see
+            `anyreward.reward`): over an angle that is observed as its cosine f0 and its sine f1, ``"arctan2(f1, f0)"``
+            from -pi to pi, where the first and the last column are the same place and should have the same values.
     """
     of = finite_numbers(values, "The values of painted()")
     if of.ndim != 2 or min(of.shape) < 2 or of.size > MOST_PAINTED:
