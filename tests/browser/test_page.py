@@ -364,7 +364,7 @@ def test_the_exported_page_computes_what_python_computes(browser: Browser, expor
     for name in ("four-rooms", "four-rooms-d4", "continuous-maze"):
         tab.choose(name)
         scene = Scene(ar.Agent.load(f"shipped:{name}"))
-        n = len(scene.points)
+        n = len(scene.grid.points)
         scale = 10.0 if scene.kind == "maze" else 1.0
         for trial in range(4):
             runs = [[int(i), *rng.uniform(-1, 1, 3).round(2).tolist()] for i in np.sort(rng.choice(n // 4, 3)) * 4]
@@ -390,7 +390,7 @@ def test_the_exported_page_computes_what_python_computes(browser: Browser, expor
                 task,
             )
             policy = scene.agent.ask(reward_of(task, scene), refine=0)
-            value, action = scene.on_grid(policy)
+            value, action = scene.grid.answer(policy)
             near(theirs["z"], policy.belief.found.z.numpy())
             near(theirs["value"], value)
             if theirs["acts"]:
@@ -398,7 +398,7 @@ def test_the_exported_page_computes_what_python_computes(browser: Browser, expor
                 assert np.mean(ours != np.array(theirs["acts"])) <= 0.02  # ties
             assert np.mean(np.array(theirs["action"]) != action) <= 0.01
             assert scene.optimum is not None
-            best = scene.optimum.compare(policy, scene.points)
+            best = scene.optimum.compare(policy, scene.grid.points)
             assert best is not None
             near(theirs["scores"], [best[key] for key in ("achieved", "optimal", "random")])
             assert policy.trust.represented == pytest.approx(theirs["share"], abs=1e-3)
@@ -440,7 +440,7 @@ def test_networks_are_exported_too(browser: Browser, tmp_path: Path) -> None:
             )
             policy = agent.ask(reward_of({"terms": terms}, scene), refine=0)
             near(theirs[0], policy.belief.found.z.numpy())
-            near(theirs[1], scene.on_grid(policy)[0])
+            near(theirs[1], scene.grid.answer(policy)[0])
     tab.close()
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import anyreward as ar
 from anyreward.playground.export import export_page
-from anyreward.playground.scene import NO_ACTION, Scene
+from anyreward.playground.grid import NO_ACTION
+from anyreward.playground.scene import Scene
 from anyreward.playground.shelf import Shelf
 from anyreward.playground.task import reward_of
 from anyreward.storage.shipped import shipped_agents
@@ -145,11 +146,11 @@ def test_other_worlds_are_planes(tmp_path: Path) -> None:
     chosen = Scene(agent, drawn=(0, 3))
     assert [axis.index for axis in chosen.axes] == [0, 3]
     row = np.zeros(4, dtype=np.float32)
-    for i, value in chosen.fixed.items():
+    for i, value in chosen.grid.fixed.items():
         row[i] = value
-    row[[0, 3]] = chosen.points[40]
+    row[[0, 3]] = chosen.grid.points[40]
     policy = agent.ask(ar.reward("-abs(f2)"), refine=0)
-    assert chosen.on_grid(policy)[0][40] == pytest.approx(float(policy.value(row)), rel=1e-4)
+    assert chosen.grid.answer(policy)[0][40] == pytest.approx(float(policy.value(row)), rel=1e-4)
     with pytest.raises(ar.UserError, match="cannot be drawn"):
         Scene(agent, drawn=(2, 2))
     with pytest.raises(ar.UserError, match="cannot be drawn"):
@@ -178,7 +179,7 @@ def test_features_that_are_not_observations_are_drawn_from_held_out_ones() -> No
     found = scene.answer({"terms": [{"kind": "goal", "at": [1.35, 0.75, 0.6], "weight": 1}]})
     value = numbers(found["value"])
     assert 0.3 < np.isfinite(value).mean() <= 1
-    best = scene.points[np.nanargmax(value)]
+    best = scene.grid.points[np.nanargmax(value)]
     assert np.abs(best - [1.35, 0.75]).max() < 0.2
 
 
@@ -241,7 +242,7 @@ def test_large_agents_without_landmarks_answer_alike() -> None:
 
 def test_pages_that_cannot_be_exported(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    with pytest.raises(ar.UserError, match="mazes and the continuous maze"):
+    with pytest.raises(ar.UserError, match="mazes, the continuous maze and Pendulum-v1"):
         export_page([Path("shipped:mountain-car")], page)
     with pytest.raises(ar.UserError, match=r"\.html"):
         export_page([Path("shipped:four-rooms")], tmp_path / "page.png")

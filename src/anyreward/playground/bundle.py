@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, eye_array, kron
+from scipy.sparse.linalg import spsolve
 from torch import Tensor, nn
 
+from anyreward.acting.exact import packed_states
 from anyreward.errors import UserError
 from anyreward.model.landmarks import KnownRows, LandmarkForward, TableBackward
 from anyreward.model.latent import ASKED_LENGTH
@@ -16,6 +18,7 @@ from anyreward.model.model import Model
 from anyreward.model.networks import Backward, Forward
 from anyreward.model.rank import RANK_SHARE
 from anyreward.playground.arrays import encoded
+from anyreward.playground.optimum import PendulumOptimum
 from anyreward.playground.scene import Scene
 from anyreward.theory.finite_mdp import FiniteMDP
 from anyreward.worlds.spaces import Array
@@ -31,25 +34,12 @@ class Bundle:
     """Numbers and arrays by name, as the page reads them."""
 
     def __init__(self, scene: Scene) -> None:
-        if scene.kind not in ("maze", "square"):
-            if scene.agent.world_recipe is None:
-                raise UserError(
-                    f"{scene.agent.world_name} cannot be exported: the agent was trained on an environment object or a "
-                    "dataset, so its world cannot be opened again. Train by name, Gymnasium id or maze drawing."
-                )
-            raise UserError(
-                f"{scene.agent.world_name} cannot be exported: only mazes and the continuous maze can be computed in a "
-                "page. Use `anyreward play` for other worlds."
-            )
+        _check(scene)
         self.scene = scene
         self.arrays: dict[str, Any] = {}
         self.network: dict[str, Any] | None = None
         agent, model = scene.agent, scene.agent.model
         sample, settings = agent.sample, agent.settings
-        if settings.bias or settings.first_step or model.phi.include_action:
-            raise UserError(
-                "Agents with a bias, first_step=1 or features_include_action cannot be exported; use `anyreward play`."
-            )
         self.numbers: dict[str, Any] = {
             "dim": agent.knowledge.dim,
             "gamma": settings.gamma,
@@ -66,7 +56,9 @@ class Bundle:
             self.network = self._networks(model, model.F, model.B)
         else:
             raise UserError("This agent's B is a fixed basis, which cannot be exported; use `anyreward play`.")
-        if scene.optimum is not None:
+        if isinstance(scene.optimum, PendulumOptimum):
+            self._pendulum(scene.optimum)
+        elif scene.optimum is not None:
             self._world(scene.optimum.mdp, scene.optimum.places)
 
     def add(self, name: str, values: Any, dtype: str) -> str:
@@ -88,36 +80,39 @@ class Bundle:
         self.add_sparse("p", F.P.matrix())
         self.add("seen", F.P.seen, "u1")
         self.add_sparse("o", F.B.flatten(0, 1))
-        which, rows = scene.grid_rows
+        which, rows = scene.grid.rows
         index, share = states.locate(rows)
         self.add("gridAt", which, "u2")
         self.add("gridIndex", index, "u2")
         self.add("gridShare", share, "f4")
-        if scene.kind == "square":
+        if scene.kind in ("square", "pendulum"):
             self._known(states)
+            if scene.optimum is not None:
+                index, share = states.locate(packed_states(scene.optimum.mdp, scene.agent.model.phi))
+                self.add("worldIndex", index, "u2")
+                self.add("worldShare", share, "f4")
+        if scene.kind == "square":
             self.numbers["centreCorners"] = B.known.corners
             self.add("centres", B.known.rows, "f4")
             self.add("centreScale", B.known.scale, "f8")
             if B.known.triangulation is not None:
                 self.add("centreTriangles", B.known.triangulation, "u2")
             self.add_sparse("t", B.table)
-            world = scene.optimum
-            if world is not None:
-                index, share = states.locate(torch.from_numpy(world.mdp.observations).to(rows))
-                self.add("worldIndex", index, "u2")
-                self.add("worldShare", share, "f4")
         if len(F.landmarks) == len(states) and 0 < F.V.numel() <= MOST_LANDMARK_NUMBERS:
             self.add("landmarkV", F.V, "f2")
 
     def _known(self, known: KnownRows) -> None:
-        """The points that stand for states of two numbers, and what tells them apart."""
-        self.add("points", known.rows[:, :2], "f4")
-        self.add("scale", known.scale[:2], "f8")
+        """The points that stand for states of numbers, and how others are interpolated between them."""
+        width = self.scene.agent.model.phi.state_packed
+        self.add("points", known.rows[:, :width], "f4")
+        self.add("scale", known.scale[:width], "f8")
         if len(known.examples):
-            self.add("examples", known.examples[:, :2], "f4")
+            self.add("examples", known.examples[:, :width], "f4")
             self.add("exampleOf", known.example_of, "u2")
             self.add("alike", known.alike, "u2")
-        if known.triangulation is not None:
+        if known._surface is not None:
+            self.add("planes", known._surface[0]._axes, "f4")
+        elif known.triangulation is not None:
             self.add("triangles", known.triangulation, "u2")
 
     def _networks(self, model: Model, F: Forward, B: Backward) -> dict[str, Any]:
@@ -130,7 +125,7 @@ class Bundle:
         self.add("meanB", sample.mean_B, "f8")
         self.add("project", into.T @ into, "f8")
         self.add("intoMean", into.T @ into @ sample.mean_B, "f8")
-        self.add("gridAt", self.scene.grid_rows[0], "u2")
+        self.add("gridAt", self.scene.grid.rows[0], "u2")
         described: dict[str, Any] = {"width": F.width, "byAction": F.action_input, "rbf": encoder.rbf}
         described["forward"] = [self._layers(f"f{i}", part) for i, part in enumerate(F.parts)]
         described["backward"] = [self._layers("b0", B.net)]
@@ -161,10 +156,46 @@ class Bundle:
         self.add("worldPlaces", places, "f4")
         optimum = self.scene.optimum
         assert optimum is not None
-        near, inside = optimum.nearest(self.scene.points)
+        near, inside = optimum.nearest(self.scene.grid.points)
         self.add("worldGrid", np.where(inside, near, NO_STATE), "u2")
+
+    def _pendulum(self, optimum: PendulumOptimum) -> None:
+        """The size of the pendulum's grid, whose transitions the page computes, and the values of the random policy.
+
+        The mean value of the random policy is a weighted sum of the rewards at the states.
+        """
+        grid, mdp = optimum.grid, optimum.mdp
+        sizes = {"worldAngles": len(grid.angles), "worldSpeeds": len(grid.speeds), "worldTorques": len(grid.torques)}
+        self.numbers |= sizes
+        P = csr_matrix(mdp.P if mdp.is_sparse else np.asarray(mdp.P).reshape(-1, mdp.states))
+        random = kron(eye_array(mdp.states), np.full((1, mdp.actions), 1 / mdp.actions)) @ P
+        visits = spsolve((eye_array(mdp.states) - mdp.gamma * random).T.tocsc(), np.full(mdp.states, 1 / mdp.states))
+        self.add("worldRandom", visits, "f8")
 
     def as_json(self) -> dict[str, Any]:
         """The bundle as JSON."""
         found = {"scene": self.scene.describe(), "numbers": self.numbers, "arrays": self.arrays}
         return found if self.network is None else found | {"network": self.network}
+
+
+def _check(scene: Scene) -> None:
+    """Raise unless a page can compute the answers of a scene's agent."""
+    agent, settings = scene.agent, scene.agent.settings
+    instead = "Use `anyreward play` for it."
+    if scene.kind not in ("maze", "square", "pendulum"):
+        if agent.world_recipe is None:
+            raise UserError(
+                f"{agent.world_name} cannot be exported: the agent was trained on an environment object or a dataset, "
+                "so its world cannot be opened again. Train by name, Gymnasium id or maze drawing."
+            )
+        raise UserError(
+            f"{agent.world_name} cannot be exported: only mazes, the continuous maze and Pendulum-v1 can be computed "
+            f"in a page. {instead}"
+        )
+    if settings.bias or settings.first_step or agent.model.phi.include_action:
+        raise UserError(f"Agents with a bias, first_step=1 or features_include_action cannot be exported. {instead}")
+    if scene.kind == "pendulum" and not isinstance(agent.model.F, LandmarkForward):
+        raise UserError(
+            f"{agent.world_name} cannot be exported: this agent has networks, and a page computes the pendulum with "
+            f"tables only. Train with tables, or use `anyreward play`."
+        )

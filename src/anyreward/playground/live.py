@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import gymnasium as gym
@@ -17,8 +18,10 @@ import numpy as np
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
 from anyreward.errors import UserError, shown
+from anyreward.model.features import FeatureMap
+from anyreward.playground.coordinates import coordinates_of, named, short_id, state_names
 from anyreward.playground.pictures import png, smaller
-from anyreward.playground.placing import Placing, column_of, columns_of, wanted
+from anyreward.playground.placing import Placing, wanted
 from anyreward.worlds import continuous_maze, fetch_reach, maze, ms_pacman
 from anyreward.worlds.checked import failed, fault, name_of
 from anyreward.worlds.fetch_reach import FetchReachEnv
@@ -42,8 +45,11 @@ ACTIONS = {
     "anyreward/FetchReach": fetch_reach.ACTION_NAMES,
     "anyreward/MsPacman": ms_pacman.ACTION_NAMES,
     "anyreward/ContinuousMaze": continuous_maze.ACTION_NAMES,
+    "Pendulum": ("torque",),
+    "MountainCarContinuous": ("force",),
+    "anyreward/PointMassMaze": ("push in x", "push in y"),
 } | {f"anyreward/{name}": maze.ACTION_NAMES for name in ("FourRooms", "Labyrinth", "Pillars", "RandomMaze", "Maze")}
-"""The names of the actions of environments, by their Gymnasium id without version."""
+"""The names of the actions of environments, or of the numbers of an action, by their Gymnasium id without version."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +64,8 @@ class Live:
     Args:
         agent: the agent; its world is opened again, with rendering where the world supports it.
         seed: of the first episode; the later ones continue its random numbers.
-        drawn: names of the features that `restart` takes as a sequence; by default the first two.
+        drawn: names of the features that `restart` takes as a sequence; by default the first two. For an angle whose
+            cosine and sine are features f0 and f1, the name may be ``"arctan2(f1, f0)"``.
     """
 
     def __init__(self, agent: Agent, seed: int = 0, drawn: Sequence[str] = ()) -> None:
@@ -75,7 +82,8 @@ class Live:
 
         ``rendered``: whether there are frames, and if not, ``reason`` says why. ``width`` and ``height`` of the frames
         (0: none). ``fps``: the steps per second at which the world is usually shown. ``actions``: their names, or an
-        empty list. ``first_action``: the number of the first one. ``screen``: see `screen`.
+        empty list; for a Box ``name``, ``low`` and ``high`` of each number. ``first_action``: the number of the first
+        one. ``screen``: see `screen`.
         """
         return self._call(self._stage.describe)
 
@@ -98,9 +106,9 @@ class Live:
         """Take one step of a policy of this agent; after the end of an episode, the first step of the next one.
 
         Returns ``features`` of the new state, as rewards see them, without action and ``ended``; ``action`` as the
-        environment numbers it, and ``action_name`` if it is known; ``reward``, the environment's own; ``over``, whether
-        this step ended the episode; ``steps`` of this episode; ``episode``, its number, from 1. After the last step,
-        `frame` still shows the end.
+        environment numbers it, and ``action_name`` if it is known, or the list of its numbers for a Box; ``reward``,
+        the environment's own; ``over``, whether this step ended the episode; ``steps`` of this episode; ``episode``,
+        its number, from 1. After the last step, `frame` still shows the end.
         """
         return self._call(self._stage.step, policy)
 
@@ -133,10 +141,11 @@ class _Stage:
 
     def __init__(self, agent: Agent, seed: int, drawn: tuple[str, ...]) -> None:
         self._agent, self._phi = agent, agent.model.phi
-        columns = columns_of(self._phi)
-        self._drawn = drawn or tuple(columns)[:2]
+        names, coordinates = state_names(agent), coordinates_of(agent)
+        self._coordinate = partial(named, coordinates, names)
+        self._drawn = drawn or names[:2]
         for name in self._drawn:
-            column_of(columns, name)
+            self._coordinate(name)
         world = agent.world()
         self._phi.check_fits(world.name, world.observation_space, world.action_space)
         self._env, self.hidden = _open(world)
@@ -146,7 +155,7 @@ class _Stage:
         self._policy: Policy | None = None
         self._goal: Array | None = None
         try:
-            self._placing = Placing(self._env, self._phi)
+            self._placing = Placing(self._env, self._phi, coordinates)
             self._stepper = around(self._placing)
             self._begin(seed)
             self._draw_first()
@@ -156,20 +165,19 @@ class _Stage:
         atexit.register(self.close)  # after MuJoCo's own, so that it runs before OpenGL is closed
 
     def describe(self) -> dict[str, Any]:
-        names = action_names(self._env)
         return {
             "rendered": not self.hidden,
             **({"reason": self.hidden} if self.hidden else {}),
             "width": self._size[0],
             "height": self._size[1],
             "fps": float(_metadata(self._env).get("render_fps") or 10),
-            "actions": list(names),
+            "actions": described_actions(self._phi, self._env),
             "first_action": self._phi.action_set.start,
             "screen": screen(self._agent),
         }
 
     def restart(self, start: Mapping[str, float] | Sequence[float] | None) -> dict[str, Any]:
-        self._placing.start = {} if start is None else wanted(start, self._drawn, columns_of(self._phi))
+        self._placing.start = {} if start is None else wanted(start, self._drawn, self._coordinate)
         self._begin()
         features = self._features(self._stepper.observations)
         return {"features": features, "placed": self._placing.placed, **self._progress()}
@@ -187,15 +195,19 @@ class _Stage:
         step = self._stepper.step(actions)
         self._steps, self._over = self._steps + 1, bool(step.over[0])
         features = self._features(step.observations, bool(step.terminated[0]))
-        action, names = int(actions[0]), action_names(self._env)
-        named = {"action_name": names[action - self._stepper.action_set.start]} if names else {}
         return {
             "features": features,
-            "action": action,
-            **named,
+            **self._taken(actions[0]),
             "reward": float(step.rewards[0]) + 0.0,  # never -0.0
             **self._progress(),
         }
+
+    def _taken(self, action: Any) -> dict[str, Any]:
+        """An action, as the environment takes it, in JSON."""
+        if self._phi.action_set.box is not None:
+            return {"action": np.asarray(action, dtype=np.float64).ravel().tolist()}
+        number, names = int(action), action_names(self._env)
+        return {"action": number} | ({"action_name": names[number - self._phi.action_set.start]} if names else {})
 
     def frame(self) -> bytes:
         return b"" if self.hidden else png(self._picture())
@@ -279,13 +291,24 @@ def ranges(agent: Agent) -> list[tuple[float, float]]:
 
 
 def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...]:
-    """The names of the actions of an environment, if they are known; else empty."""
-    spec, meanings = env.spec, getattr(env.unwrapped, "get_action_meanings", None)
-    names = ACTIONS.get(spec.id.split(":")[-1].rpartition("-v")[0], ()) if spec else ()
+    """The names of the actions of an environment, or of the numbers of a Box, if they are known; else empty."""
+    space, meanings = env.action_space, getattr(env.unwrapped, "get_action_meanings", None)
+    names = ACTIONS.get(short_id(env), ())
+    if isinstance(space, gym.spaces.Box):
+        return names if len(names) == np.prod(space.shape) else ()
     if not names and callable(meanings):
         names = tuple(str(name) for name in meanings())
-    fits = isinstance(env.action_space, gym.spaces.Discrete) and len(names) == env.action_space.n
-    return names if fits else ()
+    return names if isinstance(space, gym.spaces.Discrete) and len(names) == space.n else ()
+
+
+def described_actions(phi: FeatureMap, env: gym.Env[Any, Any] | None) -> list[Any]:
+    """The names of an agent's actions, if they are known; for a Box, the name and the range of each of its numbers."""
+    box, names = phi.action_set.box, () if env is None else action_names(env)
+    if box is None:
+        return list(names)
+    names = names or tuple(f"action{i}" if phi.action_set.width > 1 else "action" for i in range(phi.action_set.width))
+    ends = zip(names, box.low.ravel().tolist(), box.high.ravel().tolist(), strict=True)
+    return [{"name": name, "low": low, "high": high} for name, low, high in ends]
 
 
 def _open(world: World) -> tuple[gym.Env[Any, Any], str]:

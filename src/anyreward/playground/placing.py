@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,19 +11,22 @@ import numpy as np
 
 from anyreward.errors import UserError, shown
 from anyreward.model.features import FeatureMap
+from anyreward.playground.coordinates import Coordinate
 from anyreward.worlds.maze import MazeEnv
 from anyreward.worlds.spaces import Array
 
 HOLDERS = ("state", "s", "position", "cell")
 """Attributes in which environments keep their state, where it is what they return as observation."""
+NEAR = 1e-3
+"""Difference between an angle of the state and that of its observed cosine and sine, by rounding."""
 
 
 class Placing(gym.Wrapper[Any, Any, Any, Any]):
     """Begins an episode at chosen values of features, if the environment's state is what the agent observes."""
 
-    def __init__(self, env: gym.Env[Any, Any], phi: FeatureMap) -> None:
+    def __init__(self, env: gym.Env[Any, Any], phi: FeatureMap, coordinates: Sequence[Coordinate] = ()) -> None:
         super().__init__(env)
-        self._phi = phi
+        self._phi, self._coordinates = phi, coordinates
         self.start: dict[int, float] = {}
         """where the next episode is to begin: values of columns of readable features"""
         self.placed = False
@@ -42,7 +45,7 @@ class Placing(gym.Wrapper[Any, Any, Any, Any]):
         inner, space = self.env.unwrapped, self.observation_space
         name = next((name for name in HOLDERS if _equal(getattr(inner, name, None), observation)), None)
         if name is None:
-            return observation
+            return self._turned(observation, start)
         held = getattr(inner, name)
         if isinstance(space, gym.spaces.Discrete):
             number = self._nearest(int(observation), start)
@@ -62,6 +65,26 @@ class Placing(gym.Wrapper[Any, Any, Any, Any]):
         self.placed = True
         return placed
 
+    def _turned(self, observation: Any, start: dict[int, float]) -> Any:
+        """Change a state of angles, which are observed as cosines and sines; the old observation if it is none."""
+        inner, space, parts = self.env.unwrapped, self.observation_space, self._coordinates
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1 or not any(one.turns for one in parts):
+            return observation
+        seen = np.asarray(observation, dtype=np.float64)
+        name = next((name for name in HOLDERS if _turns(getattr(inner, name, None), seen, parts)), None)
+        given = [set(one.columns) & start.keys() for one in parts]
+        partly = any(given[i] and len(given[i]) < len(one.columns) for i, one in enumerate(parts))
+        if name is None or partly:
+            return observation
+        seen = _changed(seen, start, space)
+        state = getattr(inner, name).copy()
+        for i, one in enumerate(parts):
+            if given[i]:
+                state[i] = one.of(seen[None])[0]
+        setattr(inner, name, state)
+        self.placed = True
+        return seen.astype(space.dtype)
+
     def _nearest(self, observation: int, start: dict[int, float]) -> int:
         """The number of the state that is nearest to the values of its features."""
         space, table = self.observation_space, self._phi.table
@@ -73,23 +96,8 @@ class Placing(gym.Wrapper[Any, Any, Any, Any]):
         return int(space.start) + int(np.linalg.norm(table - place, axis=1).argmin())
 
 
-def columns_of(phi: FeatureMap) -> dict[str, int]:
-    """The columns of the readable features of a state, by name."""
-    names = phi.column_names
-    width = len(names) - phi.include_action - phi.ends
-    return {name: i for i, name in enumerate(names[:width])}
-
-
-def column_of(columns: dict[str, int], name: Any) -> int:
-    """The column of a feature, by its name or as f0, f1, ...; raises if there is none."""
-    numbered = {f"f{i}": i for i in columns.values()}
-    if isinstance(name, str) and name in numbered | columns:
-        return (numbered | columns)[name]
-    raise UserError(f"There is no feature {shown(name)}; this agent's features are {', '.join(columns)}.")
-
-
-def wanted(start: Any, drawn: tuple[str, ...], columns: dict[str, int]) -> dict[int, float]:
-    """The values to start from, by column; raises if they are no numbers or features."""
+def wanted(start: Any, drawn: Sequence[str], coordinate: Callable[[Any], Coordinate]) -> dict[int, float]:
+    """The features to start from, by column, for values by name; raises if they are no numbers or features."""
     if isinstance(start, Mapping):
         given = list(start.items())
     elif isinstance(start, Sequence | np.ndarray) and not isinstance(start, str) and len(start) == len(drawn):
@@ -99,7 +107,10 @@ def wanted(start: Any, drawn: tuple[str, ...], columns: dict[str, int]) -> dict[
     for name, value in given:
         if type(value) is bool or not isinstance(value, int | float | np.number) or not math.isfinite(value):
             raise UserError(f"The start has {name} = {shown(value)}; expected a finite number.")
-    return {column_of(columns, name): float(value) for name, value in given}
+    features: dict[int, float] = {}
+    for name, value in given:
+        features |= coordinate(name).features(float(value))
+    return features
 
 
 def _changed(held: Array, start: dict[int, float], space: gym.spaces.Box) -> Array:
@@ -108,6 +119,15 @@ def _changed(held: Array, start: dict[int, float], space: gym.spaces.Box) -> Arr
     for column, value in start.items():
         state.flat[column] = np.clip(value, space.low.flat[column], space.high.flat[column])
     return (np.rint(state) if held.dtype.kind in "iu" else state).astype(held.dtype)
+
+
+def _turns(held: Any, seen: Array, parts: Sequence[Coordinate]) -> bool:
+    """Whether a state consists of the coordinates of the observation (k,)."""
+    if not isinstance(held, np.ndarray) or held.shape != (len(parts),) or held.dtype.kind != "f":
+        return False
+    apart = held - np.array([one.of(seen[None])[0] for one in parts])
+    angle = np.array([one.turns for one in parts])
+    return bool((np.abs(np.where(angle, (apart + np.pi) % (2 * np.pi) - np.pi, apart)) < NEAR).all())
 
 
 def _equal(held: Any, observation: Any) -> bool:

@@ -67,7 +67,7 @@ class Limits:
     slow_seconds: float = 10.0
     """Time to take one message of the socket; a client that needs longer is disconnected."""
     steps: float = 8.0
-    """Steps of a watched environment in a second."""
+    """Steps of a watched environment in a second, at the usual pace."""
 
 
 class Refused(Exception):

@@ -85,7 +85,7 @@ class Session:
                 await self.socket.close(1000, "Nothing was heard from the page for a long time.")
                 return
             if playing and loop.time() >= self._due:  # also if the page sends all the time
-                self._due = max(self._due + 1 / self.limits.steps, loop.time())
+                self._due = max(self._due + 1 / (self.limits.steps * self.scene.pace), loop.time())
                 await self._show(self._step)
         reader.result()
 

@@ -1,17 +1,21 @@
 // Answers computed in the page, from the tables or networks that are inside it. The same numbers as anyreward's.
 
 import { decodeAll } from "./arrays.js";
+import { columnAlong } from "./coordinates.js";
 import { checkNames, evaluate, parse } from "./expression.js";
+import { namedColumns } from "./features.js";
+import { conjugateGradients, length } from "./linear.js";
 import { Known } from "./locate.js";
-import { Forward, radialBasis } from "./network.js";
+import { networkOf } from "./network-answers.js";
+import { optimumOf } from "./optimum.js";
+import { observed } from "./pendulum.js";
 import { Mdp, argmax } from "./solve.js";
+import { Swing } from "./swing.js";
 import { paintedAt } from "./task.js";
 
 const ROUNDING = 1e-6;
-const SMALL_MEAN = 0.5;
 const NO_ACTION = 255;
 const EQUAL = 0.05;
-const GAIN = 1e-9;
 const FAST = 45;
 
 /** An error that the page shows in words. */
@@ -31,15 +35,9 @@ export class LocalEngine {
       this.mdp = new Mdp({ states: numbers.states, actions: numbers.actions, start: a.pStart, column: a.pColumn, share: a.pValue, seen: a.seen });
       this.V = new Float64Array(numbers.states);
     }
-    if (a.points) {
-      const { points, scale, examples, exampleOf, alike, triangles } = a;
-      this.states = new Known({ points, scale, examples, exampleOf, alike, triangles, corners: numbers.corners });
-    }
+    if (a.points) this.states = new Known({ ...a, corners: numbers.corners });
     if (a.centres) this.known = new Known({ points: a.centres, scale: a.centreScale, corners: numbers.centreCorners, triangles: a.centreTriangles });
-    if (a.exactStart) {
-      this.exact = new Mdp({ states: numbers.worldStates, actions: numbers.actions, start: a.exactStart, column: a.exactColumn, share: a.exactValue });
-      this.exactV = new Float64Array(numbers.worldStates);
-    }
+    this.exact = optimumOf(this);
   }
 
   /** z_R (d), values and greedy actions on the grid. With quick, a large network may be evaluated at fewer points. */
@@ -94,7 +92,7 @@ export class LocalEngine {
       }
       return values;
     }
-    const [x, y] = this.scene.axes.map((axis) => columns[axis.name]);
+    const [x, y] = this.scene.axes.map((axis) => columnAlong(axis, columns));
     const at = paintedAt(term.runs, this.scene);
     return Float64Array.from({ length: n }, (_, i) => at(x[i], y[i]));
   }
@@ -138,7 +136,7 @@ export class LocalEngine {
   B(at) {
     const out = new Float64Array(this.numbers.dim);
     if (!this.known) return this.network.backward(at);
-    const [index, share] = this.known.locate(Math.fround(at[0]), Math.fround(at[1]));
+    const [index, share] = this.known.locate(Array.from(at, Math.fround));
     const { tStart, tColumn, tValue } = this.arrays;
     index.forEach((i, k) => {
       for (let j = tStart[i]; j < tStart[i + 1]; j++) out[tColumn[j]] += share[k] * tValue[j];
@@ -193,16 +191,41 @@ export class LocalEngine {
   }
 
   /** The greedy action at a place, for the last answer. */
-  act([x, y]) {
-    if (!this.mdp) return this.network.act([x, y]);
+  act(place) {
+    if (!this.mdp) return this.network.act(place);
     if (this.scene.kind === "maze") return null;
     const A = this.numbers.actions;
     const q = new Float64Array(A);
-    const [index, share] = this.states.locate(Math.fround(x), Math.fround(y));
+    const [index, share] = this.states.locate(Array.from(this.scene.kind === "pendulum" ? observed(place) : place, Math.fround));
     index.forEach((i, k) => {
       for (let a = 0; a < A; a++) q[a] += share[k] * this.Q[i * A + a];
     });
     return argmax(q, 0, A);
+  }
+
+  /** The greedy actions at the n states that the optimum is computed at, for the last answer. */
+  actionsAtWorld(n) {
+    const { worldIndex, worldShare } = this.arrays;
+    const A = this.numbers.actions;
+    const c = worldIndex.length / n;
+    const q = new Float64Array(A);
+    return Int32Array.from({ length: n }, (_, s) => {
+      q.fill(0);
+      for (let k = 0; k < c; k++) for (let a = 0; a < A; a++) q[a] += worldShare[s * c + k] * this.Q[worldIndex[s * c + k] * A + a];
+      return argmax(q, 0, A);
+    });
+  }
+
+  /** What pushes the pendulum at a place, as the torque's share of the largest; at random where all policies are equally good. */
+  push(place) {
+    const { listed } = this.scene;
+    const idle = !this.z || this.z.every((x) => x === 0);
+    return listed[idle ? Math.floor(Math.random() * listed.length) : this.act(place)];
+  }
+
+  /** The pendulum, stepped in the page, in place of a socket. */
+  live() {
+    return new Swing(this);
   }
 
   async acts(task, places, answer) {
@@ -215,7 +238,7 @@ export class LocalEngine {
     const found = { notes: [] };
     if (answer.z.every((x) => x === 0)) return found;
     const functions = task.terms.every((term) => term.kind !== "demonstration");
-    if (this.exact && functions) found.optimum = this.compare(task, answer);
+    if (this.exact && functions) found.optimum = this.exact.compare(this.rewards(task, this.exact.columns, this.exact.size), answer);
     found.landmarks = this.landmarks(answer.z);
     const score = found.optimum ? found.optimum.normalised : null;
     const share = functions ? this.represented(task) : null;
@@ -223,59 +246,19 @@ export class LocalEngine {
     return found;
   }
 
-  worldColumns() {
-    const { worldPlaces } = this.arrays;
-    const n = worldPlaces.length / 2;
-    return [namedColumns(this.scene.features, worldPlaces, n), n];
-  }
-
-  compare(task, answer) {
-    const { exact, arrays } = this;
-    const [columns, n] = this.worldColumns();
+  /** The rewards of a task at rows of features, given as named columns. */
+  rewards(task, columns, n) {
     const r = new Float64Array(n);
     for (const term of task.terms) {
       const values = term.kind === "goal" ? this.goalValues(term.at, columns, n) : this.values(term, columns, n);
       for (let i = 0; i < n; i++) r[i] += term.weight * values[i];
     }
-    const choice = this.policyAt(answer);
-    const V = exact.optimum(r, this.exactV);
-    const Q = exact.q(r, V);
-    const mean = (x) => x.reduce((a, b) => a + b, 0) / n;
-    const [achieved, optimal, random] = [mean(exact.value(r, choice)), mean(V), mean(exact.randomValue(r))];
-    const gain = optimal - random > GAIN * Math.max(Math.abs(optimal), Math.abs(random), 1e-300);
-    const size = this.scene.grid.width * this.scene.grid.height;
-    const value = new Float32Array(size).fill(NaN);
-    const action = new Uint8Array(size).fill(NO_ACTION);
-    arrays.worldGrid.forEach((s, i) => {
-      if (s === 65535) return;
-      value[i] = V[s];
-      action[i] = argmax(Q, s * exact.actions, exact.actions);
-    });
-    return { achieved, optimal, random, normalised: gain ? (achieved - random) / (optimal - random) : null, value, action };
+    return r;
   }
 
   goalValues(at, columns, n) {
     const [x, y] = this.scene.axes.map((axis) => columns[axis.name]);
     return Float64Array.from({ length: n }, (_, i) => (x[i] === at[0] && y[i] === at[1] ? 1 : 0));
-  }
-
-  /** The greedy actions at the states of the exact world. */
-  policyAt(answer) {
-    const { worldPlaces, worldIndex, worldShare } = this.arrays;
-    const A = this.numbers.actions;
-    const n = worldPlaces.length / 2;
-    if (this.scene.kind === "maze") {
-      const width = this.scene.grid.width;
-      return Int32Array.from({ length: n }, (_, s) => answer.action[worldPlaces[2 * s + 1] * width + worldPlaces[2 * s]]);
-    }
-    if (!this.mdp) return this.network.actions(worldPlaces, "world");
-    const c = worldIndex.length / n;
-    const q = new Float64Array(A);
-    return Int32Array.from({ length: n }, (_, s) => {
-      q.fill(0);
-      for (let k = 0; k < c; k++) for (let a = 0; a < A; a++) q[a] += worldShare[s * c + k] * this.Q[worldIndex[s * c + k] * A + a];
-      return argmax(q, 0, A);
-    });
   }
 
   /** The landmark that leads from each point of the grid, where all states of a maze are landmarks. */
@@ -308,11 +291,7 @@ export class LocalEngine {
   /** R^2 of the reward on the span of B under rho, by conjugate gradients. */
   represented(task) {
     const n = this.sampleSize;
-    const r = new Float64Array(n);
-    for (const term of task.terms) {
-      const values = term.kind === "goal" ? this.goalValues(term.at, this.columns, n) : this.values(term, this.columns, n);
-      for (let i = 0; i < n; i++) r[i] += term.weight * values[i];
-    }
+    const r = this.rewards(task, this.columns, n);
     const { weights, bStart, bColumn, bValue } = this.arrays;
     const dim = this.numbers.dim;
     const apply = (v) => {
@@ -353,136 +332,4 @@ function inWords(score, share) {
   }
   if (share !== null) reasons.push(`B represents ${share.toFixed(2)} of the reward (R²)`);
   return { verdict, reasons, text: "" };
-}
-
-function conjugateGradients(apply, b) {
-  const x = new Float64Array(b.length);
-  const r = Float64Array.from(b);
-  let p = Float64Array.from(b);
-  let rr = dotted(r, r);
-  const enough = 1e-20 * rr;
-  for (let k = 0; k < 2 * b.length + 50 && rr > enough; k++) {
-    const Ap = apply(p);
-    const alpha = rr / dotted(p, Ap);
-    for (let i = 0; i < x.length; i++) {
-      x[i] += alpha * p[i];
-      r[i] -= alpha * Ap[i];
-    }
-    const next = dotted(r, r);
-    p = p.map((v, i) => r[i] + (next / rr) * v);
-    rr = next;
-  }
-  return x;
-}
-
-function dotted(a, b) {
-  let total = 0;
-  for (let i = 0; i < a.length; i++) total += a[i] * b[i];
-  return total;
-}
-
-function length(v) {
-  return Math.sqrt(dotted(v, v));
-}
-
-/** The columns of features (n * k) by name, and by number as f0, f1, ... */
-function namedColumns(names, features, n) {
-  const k = names.length;
-  const columns = {};
-  names.forEach((name, j) => {
-    columns[name] = Float64Array.from({ length: n }, (_, i) => features[i * k + j]);
-  });
-  names.forEach((name, j) => {
-    columns[`f${j}`] ??= columns[name];
-  });
-  return columns;
-}
-
-/** Networks: z without the mean of the reward and at the length that F is evaluated at, then F . z. */
-function networkOf(described, arrays, scene, numbers) {
-  const parts = (prefix) => described[prefix].map((layers) => layers.map(({ kind, weight, bias }) => ({ kind, weight: arrays[weight], bias: arrays[bias] })));
-  const F = new Forward({ parts: parts("forward"), width: described.width, actions: numbers.actions, dim: numbers.dim, byAction: described.byAction });
-  const { width, height } = scene.grid;
-  const [ax, ay] = scene.axes;
-  const encode = (places) => {
-    const n = places.length / 2;
-    if (scene.kind === "maze") return { columns: Int32Array.from({ length: n }, (_, i) => places[2 * i + 1] * width + places[2 * i]) };
-    if (described.rbf) return { dense: radialBasis(places), n };
-    const dense = Float32Array.from(places, (x, i) => (described.low ? (x - described.low[i % 2]) / (described.high[i % 2] - described.low[i % 2]) : clamp((x - described.mean[i % 2]) / described.std[i % 2])));
-    return { dense, n };
-  };
-  const placesOf = (rows) => {
-    const places = new Float32Array(rows.length * 2);
-    rows.forEach((at, r) => {
-      places[2 * r] = ax.low + ((at % width) / (width - 1)) * (ax.high - ax.low);
-      places[2 * r + 1] = ay.low + (Math.floor(at / width) / (height - 1)) * (ay.high - ay.low);
-    });
-    return places;
-  };
-  let asked = null;
-  const q = (places, key) => {
-    const Q = F.q(encode(places), asked.z, key);
-    for (let i = 0; i < Q.length; i++) Q[i] = asked.scale * Q[i] + asked.constant;
-    return Q;
-  };
-  return {
-    grid(z_R, stride) {
-      asked = taskOf(z_R, arrays, numbers);
-      let rows = Array.from(arrays.gridAt);
-      const coarse = stride > 1 && scene.kind !== "maze";
-      if (coarse) rows = rows.filter((at) => (at % width) % stride === 0 && Math.floor(at / width) % stride === 0);
-      const spread = (at) => {
-        const cells = [];
-        for (let j = 0; j < stride; j++) for (let i = 0; i < stride; i++) if ((at % width) + i < width && Math.floor(at / width) + j < height) cells.push(at + i + j * width);
-        return cells;
-      };
-      return { Q: q(placesOf(rows), `grid${coarse ? stride : 1}`), rows, spread: coarse ? spread : null };
-    },
-    act(place) {
-      return argmax(q(Float32Array.from(place), null), 0, numbers.actions);
-    },
-    actions(places, key) {
-      const Q = q(places, key);
-      return Int32Array.from({ length: places.length / 2 }, (_, s) => argmax(Q, s * numbers.actions, numbers.actions));
-    },
-    backward(place) {
-      let x = encode(Float32Array.from(place)).dense;
-      for (const layer of parts("backward")[0]) x = layerOf(layer, x);
-      return x;
-    },
-  };
-}
-
-function layerOf({ kind, weight, bias }, x) {
-  if (kind === "relu") return x.map((v) => Math.max(v, 0));
-  if (kind === "norm") {
-    const mean = x.reduce((a, b) => a + b, 0) / x.length;
-    const variance = x.reduce((a, b) => a + (b - mean) ** 2, 0) / x.length;
-    return x.map((v, i) => ((v - mean) / Math.sqrt(variance + 1e-5)) * weight[i] + bias[i]);
-  }
-  return Float32Array.from(bias, (b, o) => {
-    let total = b;
-    for (let i = 0; i < x.length; i++) total += weight[o * x.length + i] * x[i];
-    return total;
-  });
-}
-
-function clamp(x) {
-  return Math.min(Math.max(x, -5), 5);
-}
-
-function taskOf(z_R, { meanB, project, intoMean }, numbers) {
-  const d = z_R.length;
-  let mean = 0;
-  if (numbers.centred) {
-    mean = dotted(z_R, intoMean);
-    const w = new Float64Array(d);
-    for (let i = 0; i < d; i++) for (let j = 0; j < d; j++) w[i] += project[i * d + j] * z_R[j];
-    const spread = Math.sqrt(Math.max(dotted(z_R, w) - mean * mean, 0));
-    if (!(Math.abs(mean) > SMALL_MEAN * spread)) mean = 0;
-  }
-  const z = z_R.map((x, i) => x - mean * meanB[i]);
-  if (!(length(z) > ROUNDING * length(z_R))) z.fill(0);
-  const scale = length(z) / numbers.asked || 1;
-  return { z: Float32Array.from(z, (x) => x / scale), scale, constant: mean / (1 - numbers.gamma) };
 }

@@ -34,8 +34,13 @@ export async function listAgents() {
   return (await request("/api/agents")).agents;
 }
 
-function decoded({ z, value, action, notes = [] }) {
-  return { z: decode(z), value: decode(value), action: decode(action, "u1"), notes };
+function decoded({ z, notes = [], ...drawn }) {
+  return { z: decode(z), notes, ...onGrid(drawn) };
+}
+
+/** Values on the grid, and actions by number or what they push. */
+function onGrid({ value, action, push, ...rest }) {
+  return { ...rest, value: decode(value), ...(action ? { action: decode(action, "u1") } : { push: decode(push) }) };
 }
 
 export class ServerEngine {
@@ -55,7 +60,7 @@ export class ServerEngine {
   /** What takes longer; stop: a signal that it is not needed any more. */
   async explain(task, _, stop = null) {
     const found = await request(`${this.path}/explain`, task, stop);
-    if (found.optimum) Object.assign(found.optimum, { value: decode(found.optimum.value), action: decode(found.optimum.action, "u1") });
+    if (found.optimum) found.optimum = onGrid(found.optimum);
     if (found.landmarks) found.landmarks.leads = decode(found.landmarks.leads, "i2");
     if (found.answer) found.answer = decoded(found.answer);
     return found;

@@ -1,9 +1,15 @@
-// The real environment, stepped and rendered by the server.
+// The real environment, stepped and rendered by the server; or the pendulum, stepped in the page.
+
+import { alongAxis } from "./coordinates.js";
+import { drawRod } from "./rod.js";
+
+const TRAIL = 40;
 
 export class Live {
   constructor(engine, view, { draw, say }) {
     Object.assign(this, { engine, view, draw, say });
     this.image = view.querySelector("img");
+    this.rod = view.querySelector("#rod");
     this.text = view.querySelector("#live-text");
     this.run = view.querySelector("#live-run");
     this.again = view.querySelector("#live-restart");
@@ -11,7 +17,8 @@ export class Live {
     this.run.textContent = "Watch";
     this.again.disabled = true;
     this.image.removeAttribute("src");
-    this.image.hidden = true;
+    this.image.hidden = this.rod.hidden = true;
+    this.trail = [];
     this.start = null;
     this.run.onclick = () => (this.socket ? this.pause() : this.open());
     this.again.onclick = () => this.restart(null);
@@ -72,12 +79,19 @@ export class Live {
     }
     if (state.live && !state.live.rendered) this.text.textContent = state.live.reason ?? "This world has no pictures.";
     if (!state.features) return;
-    const { axes } = this.engine.scene;
-    this.dots = [{ at: axes.map(({ index }) => state.features[index]) }];
+    const { axes, kind, box } = this.engine.scene;
+    const at = axes.map((axis) => alongAxis(axis, state.features));
+    this.trail = state.action === undefined || state.steps <= 1 ? [at] : [...this.trail.slice(1 - TRAIL), at];
+    this.dots = [{ at, trail: kind === "screen" ? [] : this.trail }];
     this.side = state.features.length > 2 ? [{ at: [state.features[0], state.features[2]] }] : null;
-    const action = state.action_name ?? state.action;
-    this.text.textContent = `step ${state.steps}${action === undefined ? "" : `, action ${action}`}${state.over ? ", episode over" : ""}${state.placed === false && this.start ? ", this world starts where it likes" : ""}`;
+    const pushed = box?.map(({ name }, i) => `${name} ${state.action?.[i].toFixed(2)}`).join(", ");
+    const action = state.action === undefined ? "" : `, ${pushed ?? `action ${state.action_name ?? state.action}`}`;
+    this.text.textContent = `step ${state.steps}${action}${state.over ? ", episode over" : ""}${state.placed === false && this.start ? ", this world starts where it likes" : ""}`;
     if (state.placed === true) this.start = null;
+    if (kind === "pendulum" && this.image.hidden) {
+      this.rod.hidden = false;
+      drawRod(this.rod, at[0], state.action ? state.action[0] / box[0].high : 0);
+    }
     this.draw();
   }
 
@@ -87,6 +101,7 @@ export class Live {
     if (this.address) URL.revokeObjectURL(this.address);
     this.address = address;
     this.image.hidden = false;
+    this.rod.hidden = true;
     this.image.onload = () => {
       if (this.engine.scene.kind === "screen") {
         this.picture = this.image;

@@ -1,43 +1,55 @@
 // Points among known points: the shares of the known points that a point is interpolated from.
 
+import { LOOKED_AT, onSurface } from "./surface.js";
+
 const RIDGE = 1e-3;
 
 /**
- * Known points (m * 2), as anyreward's KnownRows: rows near each other but apart in effect, such as on two sides of a
- * wall, are told apart by examples.
+ * Known points (m * width), as anyreward's KnownRows: rows near each other but apart in effect, such as on two sides of a
+ * wall, are told apart by examples. Points on a surface have the axes of its plane at each of them (m * 2 * width).
  */
 export class Known {
-  constructor({ points, scale, corners, examples = null, exampleOf = null, alike = null, triangles = null }) {
-    Object.assign(this, { corners, exampleOf, triangles });
-    this.scale = scale;
-    this.points = scaled(points, scale);
-    this.examples = examples && examples.length ? scaled(examples, scale) : null;
-    this.alike = alike && alike.length ? alike : null;
-    this.width = this.alike ? alike.length / (points.length / 2) : 0;
+  constructor({ points, scale, corners, examples = null, exampleOf = null, alike = null, triangles = null, planes = null }) {
+    Object.assign(this, { corners, exampleOf, triangles, planes, scale });
+    this.width = scale.length;
+    this.points = this.scaled(points);
+    this.examples = examples?.length ? this.scaled(examples) : null;
+    this.alike = alike?.length ? alike : null;
+    this.choices = this.alike ? alike.length / (points.length / this.width) : 0;
   }
 
-  /** [indices, shares] of the known points around (x, y). */
-  locate(x, y) {
-    const p = [x / this.scale[0], y / this.scale[1]];
-    if (this.triangles) {
-      const found = this.inTriangle(p);
-      if (found) return found;
-      return [nearest(this.points, p, 1), [1]];
-    }
-    let index;
-    if (this.examples) {
-      const example = nearest(this.examples, p, 1)[0];
-      const own = this.exampleOf[example];
-      const candidates = Array.from(this.alike.subarray(own * this.width, (own + 1) * this.width));
-      index = candidates
-        .map((i) => [distance(this.points, i, p), i])
-        .sort((a, b) => a[0] - b[0])
-        .slice(0, this.corners)
-        .map(([, i]) => i);
-    } else {
-      index = nearest(this.points, p, this.corners);
-    }
-    return [index, simplexShares(index.map((i) => [this.points[2 * i] - p[0], this.points[2 * i + 1] - p[1]]))];
+  /** [indices, shares] of the known points around a place. */
+  locate(place) {
+    const p = Array.from(place, (x, i) => x / this.scale[i]);
+    if (this.planes) return this.inPlane(p);
+    if (this.triangles) return this.inTriangle(p) ?? [this.nearest(this.points, p, 1), [1]];
+    const index = this.examples ? this.nearestAlike(p) : this.nearest(this.points, p, this.corners);
+    return [index, simplexShares(index.map((i) => this.from(p, i)))];
+  }
+
+  scaled(points) {
+    return Float64Array.from(points, (x, i) => x / this.scale[i % this.width]);
+  }
+
+  /** The way from a place to a point. */
+  from(p, i) {
+    return p.map((x, j) => this.points[this.width * i + j] - x);
+  }
+
+  nearestAlike(p) {
+    const own = this.exampleOf[this.nearest(this.examples, p, 1)[0]];
+    const squared = (i) => this.from(p, i).reduce((total, x) => total + x * x, 0);
+    return Array.from(this.alike.subarray(own * this.choices, (own + 1) * this.choices), (i) => [squared(i), i])
+      .sort((a, b) => a[0] - b[0])
+      .slice(0, this.corners)
+      .map(([, i]) => i);
+  }
+
+  inPlane(p) {
+    const near = this.nearest(this.points, p, LOOKED_AT);
+    const at = 2 * this.width * near[0];
+    const axes = [0, this.width].map((from) => this.planes.subarray(at + from, at + from + this.width));
+    return onSurface(near, near.map((i) => this.from(p, i)), axes);
   }
 
   inTriangle(p) {
@@ -55,33 +67,28 @@ export class Known {
     }
     return null;
   }
-}
 
-function scaled(points, scale) {
-  return Float64Array.from(points, (x, i) => x / scale[i % 2]);
-}
-
-function distance(points, i, p) {
-  return (points[2 * i] - p[0]) ** 2 + (points[2 * i + 1] - p[1]) ** 2;
-}
-
-function nearest(points, p, k) {
-  const best = [];
-  for (let i = 0; i < points.length / 2; i++) {
-    const d = distance(points, i, p);
-    if (best.length === k && d >= best[k - 1][0]) continue;
-    let at = best.length;
-    while (at > 0 && best[at - 1][0] > d) at--;
-    best.splice(at, 0, [d, i]);
-    if (best.length > k) best.pop();
+  /** The indices of the k points that are nearest to p. */
+  nearest(points, p, k) {
+    const { width } = this;
+    const best = [];
+    for (let i = 0; i < points.length / width; i++) {
+      let d = 0;
+      for (let j = 0; j < width; j++) d += (points[width * i + j] - p[j]) ** 2;
+      if (best.length === k && d >= best[k - 1][0]) continue;
+      let at = best.length;
+      while (at > 0 && best[at - 1][0] > d) at--;
+      best.splice(at, 0, [d, i]);
+      if (best.length > k) best.pop();
+    }
+    return best.map(([, i]) => i);
   }
-  return best.map(([, i]) => i);
 }
 
 /** Nonnegative shares with a sum of one whose mixture of corners, given relative to the point, is near the point. */
 export function simplexShares(apart) {
   const k = apart.length;
-  const gram = apart.map((u) => apart.map((v) => u[0] * v[0] + u[1] * v[1]));
+  const gram = apart.map((u) => apart.map((v) => u.reduce((total, x, i) => total + x * v[i], 0)));
   const size = gram.reduce((total, row, i) => total + row[i], 0) / k;
   for (let i = 0; i < k; i++) gram[i][i] += RIDGE * size + 1e-18;
   const share = solved(gram, new Array(k).fill(1)).map((x) => Math.max(x, 0));

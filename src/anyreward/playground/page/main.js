@@ -2,6 +2,7 @@
 
 import { range } from "./arrays.js";
 import { asCommand, asPython } from "./code.js";
+import { shortest } from "./coordinates.js";
 import { LocalEngine } from "./engine-local.js";
 import { ServerEngine, listAgents } from "./engine-server.js";
 import { ExpressionInput } from "./input.js";
@@ -173,11 +174,20 @@ function draw() {
   }
   const [low, high] = range(answer?.value ?? []);
   const drawn = answer?.value.some((v) => !Number.isNaN(v));
-  $("scale-text").textContent = drawn ? `estimated value ${number(low)} to ${number(high)}` : answer ? "values cannot be drawn here" : "value of the agent's policy, as it estimates it";
+  $("scale-text").textContent = drawn ? `estimated value ${number(low)} to ${number(high)}${ofArrows(scene)}` : answer ? "values cannot be drawn here" : "value of the agent's policy, as it estimates it";
   if (answer || !page.task?.terms.length) showAnswer(scene, answer, explanation);
   $("landmark").textContent = landmark ? `From there the agent heads for the landmark at (${landmark.map(number).join(", ")}).` : "";
   drawBars($("z"), answer?.z);
   $("z-text").textContent = `d = ${scene.dim}`;
+}
+
+/** What the arrows of actions of a box mean. */
+function ofArrows({ kind, box }) {
+  if (!box || box.length > 2) return "";
+  const [first] = box;
+  if (box.length === 2) return `; arrows: ${box.map(({ name }) => name).join(" and ")}`;
+  const most = [first.low, first.high].map(number);
+  return kind === "pendulum" ? `; arrows: ${first.name}, down ${most[0]} to up ${most[1]}` : `; arrows: ${first.name}, left ${most[0]} to right ${most[1]}`;
 }
 
 function number(x) {
@@ -270,7 +280,8 @@ function exactly(place) {
 }
 
 function eraseAt(place, radius) {
-  const near = (at) => Math.hypot(...view.gridOf(at).map((x, k) => x - place[k])) <= radius;
+  const { axes } = page.engine.scene;
+  const near = (at) => Math.hypot(...view.gridOf(at).map((x, k) => shortest(axes[k], x - place[k], axes[k].points - 1))) <= radius;
   store.task.goals = store.task.goals.filter((goal) => !near(goal.at));
   store.task.demonstrations = store.task.demonstrations.filter((d) => !d.states.some(near));
 }
@@ -465,7 +476,9 @@ async function show(id) {
   live?.close();
   live = scene.live && engine.live ? new Live(engine, $("live-view"), { draw, say }) : null;
   $("live-view").hidden = !live;
-  if (live && (scene.kind === "screen" || scene.kind === "arm")) live.open(); // goals are chosen on its pictures
+  $("live-title").textContent = bundles ? "The pendulum, computed in this page" : "The real environment";
+  const shownAtOnce = scene.kind === "screen" || scene.kind === "arm" || bundles; // goals are chosen on its pictures
+  if (live && shownAtOnce) live.open();
   planeAxes(scene, id);
   sizes(id);
   const presets = presetsOf(scene);
@@ -487,12 +500,11 @@ function withoutPlaces(document) {
 
 /** Which features are drawn, where there are more than two. */
 function planeAxes(scene, id) {
-  const few = scene.kind !== "plane" || scene.features.length <= 2 || bundles;
+  const few = scene.kind !== "plane" || scene.coordinates.length <= 2 || bundles;
   $("plane").hidden = Boolean(few);
   if (few) return;
-  const names = scene.features.filter((name) => name !== "action" && name !== "ended");
   [$("across"), $("upward")].forEach((select, k) => {
-    select.replaceChildren(...names.map((name, i) => new Option(name, String(i))));
+    select.replaceChildren(...scene.coordinates.map((name, i) => new Option(name, String(i))));
     select.value = String(scene.axes[k].index);
     select.onchange = () => {
       if ($("across").value === $("upward").value) return say("Choose two different features.", true);
@@ -580,7 +592,7 @@ function speak(chosen) {
 function sharedAgent() {
   const { scene } = page.engine;
   const name = agents.find((one) => one.id === scene.id.split(".")[0])?.name ?? "";
-  const chosen = scene.kind === "plane" && scene.features.length > 2;
+  const chosen = scene.kind === "plane" && scene.coordinates.length > 2;
   return { name, hash: scene.agent.slice(0, 16), axes: chosen ? scene.axes.map(({ index }) => index) : null };
 }
 

@@ -7,6 +7,7 @@ import { worldOf } from "./world.js";
 export function presetsOf(scene) {
   if (scene.kind === "maze") return mazePresets(scene);
   if (scene.kind === "square") return squarePresets();
+  if (scene.kind === "pendulum") return pendulumPresets();
   if (scene.kind === "plane") return planePresets(scene);
   return [];
 }
@@ -89,6 +90,18 @@ function squarePresets() {
     { name: "stripes (fails: finer than B can tell apart)", fails: true, make: () => task({ expressions: ["sin(120 * x) * sin(120 * y)"] }) },
     { name: "first one goal, then the other (stays at one: a reward of states cannot say 'then')", fails: true, make: () => task({ goals: [[[0.1, 0.1], 1], [[0.9, 0.9], 1]] }) },
     { name: "a reward outside of the square (never visited: zero)", fails: true, make: () => task({ expressions: ["(x > 2) * 5"] }) },
+  ];
+}
+
+function pendulumPresets() {
+  return [
+    { name: "swing up and stand", make: () => task({ expressions: ["-(arctan2(f1, f0)**2 + 0.1 * f2**2)"] }) },
+    { name: "a goal: upright, at rest", make: () => task({ goals: [[[0, 0], 1]] }) },
+    { name: "turn as fast as possible, anticlockwise", make: () => task({ expressions: ["f2"] }) },
+    { name: "turn slowly, clockwise", make: () => task({ expressions: ["exp(-((f2 + 3) / 1.5)**2)"] }) },
+    { name: "swing, but never above the axle", make: () => task({ expressions: ["abs(f1) - 5 * (f0 > 0)"] }) },
+    { name: "stay horizontal (fails: the motor is too weak to hold the rod there)", fails: true, make: () => task({ goals: [[[1.57, 0], 1]] }) },
+    { name: "faster than it can turn (never visited: zero)", fails: true, make: () => task({ expressions: ["(f2 > 20) * 5"] }) },
   ];
 }
 

@@ -39,7 +39,7 @@ export function lowered(document, scene) {
     const runs = runsOf(task.paint);
     if (runs.length) terms.push({ kind: "paint", runs, weight: weight(1) });
     for (const { at, weight: w } of task.goals) {
-      if (scene.kind === "square" || scene.kind === "plane") terms.push({ kind: "expression", text: ballText(at, scene), weight: weight(w) });
+      if (["square", "pendulum", "plane"].includes(scene.kind)) terms.push({ kind: "expression", text: ballText(at, scene), weight: weight(w) });
       else terms.push({ kind: "goal", at, weight: weight(w) });
     }
     for (const { text, weight: w } of task.expressions) terms.push({ kind: "expression", text, weight: weight(w) });
@@ -50,11 +50,21 @@ export function lowered(document, scene) {
 
 /** A reward of one around a place, as an expression: single points have no reward in worlds of numbers. */
 export function ballText(at, scene) {
-  const sides = scene.axes.map((axis, k) => {
-    const minus = at[k] < 0 ? `+ ${tidy(-at[k], 4)}` : `- ${tidy(at[k], 4)}`;
-    return `(${axis.name} ${minus}) / ${tidy(ballRadius(axis), 4)}`;
+  const minus = (name, value) => (value === 0 ? name : `(${name} ${value < 0 ? `+ ${-value}` : `- ${value}`})`);
+  if (!scene.axes.some(({ turns }) => turns)) {
+    const sides = scene.axes.map((axis, k) => {
+      const value = tidy(at[k], 4);
+      return `(${axis.name} ${value < 0 ? `+ ${-value}` : `- ${value}`}) / ${tidy(ballRadius(axis), 4)}`;
+    });
+    return `hypot(${sides.join(", ")}) < 1`;
+  }
+  const sides = scene.axes.flatMap((axis, k) => {
+    const radius = ballRadius(axis);
+    if (!axis.turns) return [[axis.name, tidy(at[k], 4), tidy(radius, 4)]];
+    const chord = tidy(2 * Math.sin(radius / 2), 4); // on the circle, where an angle has no ends
+    return [Math.cos, Math.sin].map((part, i) => [`f${axis.columns[i]}`, Number(part(at[k]).toFixed(4)), chord]);
   });
-  return `hypot(${sides.join(", ")}) < 1`;
+  return `${sides.map(([name, value, radius]) => `(${minus(name, value)} / ${radius})**2`).join(" + ")} < 1`;
 }
 
 /**
@@ -113,22 +123,29 @@ export function paintedAt(runs, scene) {
  */
 export function dab(paint, scene, [column, row], radius, strength, allowed = () => true) {
   const { width, height } = scene.grid;
+  const [across, up] = scene.axes;
   const reach = Math.max(radius, 0.5);
   for (let j = Math.ceil(row - reach); j <= row + reach; j++) {
     for (let i = Math.ceil(column - reach); i <= column + reach; i++) {
-      if (i < 0 || j < 0 || i >= width || j >= height || !allowed(i, j)) continue;
       const apart = Math.hypot(i - column, j - row);
       if (apart > reach) continue;
-      const index = j * width + i;
-      const old = paint[index] ?? 0;
-      if (strength === 0) {
-        delete paint[index];
-        continue;
-      }
-      const value = tidy(strength * (radius < 1 ? 1 : 1 - 0.75 * (apart / reach) ** 2), 2);
-      if (Math.sign(value) !== Math.sign(old) || Math.abs(value) > Math.abs(old)) paint[index] = value;
+      const value = strength && tidy(strength * (radius < 1 ? 1 : 1 - 0.75 * (apart / reach) ** 2), 2);
+      for (const v of sameAs(j, height, up)) for (const u of sameAs(i, width, across)) if (allowed(u, v)) put(paint, v * width + u, value);
     }
   }
+}
+
+/** The grid's numbers of a column or row: none outside, and both ends of an angle, which are the same place. */
+function sameAs(i, n, { turns }) {
+  if (!turns) return i >= 0 && i < n ? [i] : [];
+  const inside = ((i % (n - 1)) + n - 1) % (n - 1);
+  return inside === 0 ? [0, n - 1] : [inside];
+}
+
+function put(paint, index, value) {
+  const old = paint[index] ?? 0;
+  if (value === 0) delete paint[index];
+  else if (Math.sign(value) !== Math.sign(old) || Math.abs(value) > Math.abs(old)) paint[index] = value;
 }
 
 /** The document and its history. */

@@ -1,6 +1,7 @@
 // Drawing of a world on a canvas: values, actions, rewards, agents.
 
 import { range } from "./arrays.js";
+import { pieces, pushAt } from "./coordinates.js";
 
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 const WALL = [59, 59, 59];
@@ -10,6 +11,7 @@ const PURPLE = "#cc79a7";
 export const WALKERS = ["#e69f00", "#ffffff", "#cc79a7", "#56b4e9", "#f0e442", "#d55e00", "#009e73", "#999999"];
 const DIRECTIONS = { left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1], "+x": [1, 0], "-x": [-1, 0], "+y": [0, -1], "-y": [0, 1] };
 const MARGIN = 34;
+const STILL = 0.02;
 
 const TABLE = (() => {
   const colours = new Uint8Array(256 * 3);
@@ -166,30 +168,45 @@ export class View {
     }
   }
 
-  actions({ action, image }) {
-    if (!action || image) return;
-    const { grid, context, scene } = this;
+  actions({ action, push, image }) {
+    if (!(action || push) || image) return;
+    const { grid, scene } = this;
     const stride = this.cells ? 1 : Math.max(1, Math.ceil(21 / this.step));
-    const size = Math.min(this.step * stride * 0.3, 11);
+    const size = Math.min(this.step * stride * 0.3, 11) * (scene.kind === "plane" ? 0.8 : 1);
     const names = scene.actions.map((name) => name.toLowerCase());
-    const plane = scene.kind === "plane";
     const tall = this.cells ? 1 : Math.max(1, Math.ceil(21 / (this.box.height / (grid.height - 1))));
-    for (let j = this.cells ? 0 : Math.floor(tall / 2); j < grid.height; j += tall) {
-      for (let i = this.cells ? 0 : Math.floor(stride / 2); i < grid.width; i += stride) {
-        const a = action[j * grid.width + i];
-        if (a === 255) continue;
+    const [left, top] = [stride, tall].map((each) => (this.cells ? 0 : Math.floor(each / 2))); // none is cut off at the edge
+    for (let j = top; j < grid.height - top; j += tall) {
+      for (let i = left; i < grid.width - left; i += stride) {
+        const k = j * grid.width + i;
         const [x, y] = this.pixel([i, j]);
-        const way = Object.entries(DIRECTIONS).find(([word]) => names[a].startsWith(word))?.[1];
-        if (way) this.arrow(x, y, way, plane ? size * 0.8 : size);
-        else if (/^(stay|coast|no|idle)/.test(names[a])) this.dot(x, y, Math.max(size * 0.3, 2), "#ffffff");
-        else {
-          context.font = `${Math.max(9, size)}px system-ui`;
-          context.textAlign = "center";
-          context.textBaseline = "middle";
-          this.outlined(names[a].length <= 2 ? names[a] : String(a), x, y);
-        }
+        if (scene.box) this.push(x, y, pushAt(scene, { action, push }, k), size);
+        else if (action[k] !== 255) this.action(x, y, names[action[k]], action[k], size);
       }
     }
+  }
+
+  /** An action of a list: an arrow, if its name is a direction; a dot for staying; else its name or number. */
+  action(x, y, name, number, size) {
+    const { context } = this;
+    const way = Object.entries(DIRECTIONS).find(([word]) => name.startsWith(word))?.[1];
+    if (way) this.arrow(x, y, way, size);
+    else if (/^(stay|coast|no|idle)/.test(name)) this.dot(x, y, Math.max(size * 0.3, 2), "#ffffff");
+    else {
+      context.font = `${Math.max(9, size)}px system-ui`;
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      this.outlined(name.length <= 2 ? name : String(number), x, y);
+    }
+  }
+
+  /** An action of a box of one or two numbers, from -1 to 1: an arrow as long as it is large, a dot for none. */
+  push(x, y, push, size) {
+    if (!push || push.length > 2) return;
+    const [u, v] = push.length === 2 ? [push[0], -push[1]] : this.scene.kind === "pendulum" ? [0, -push[0]] : [push[0], 0];
+    const strength = Math.min(Math.hypot(u, v), 1);
+    if (strength < STILL) this.dot(x, y, Math.max(size * 0.25, 2), "#ffffff");
+    else this.arrow(x, y, [u, v].map((side) => side / Math.hypot(u, v)), size * (0.3 + 0.7 * strength));
   }
 
   arrow(x, y, [dx, dy], size) {
@@ -326,13 +343,13 @@ export class View {
       if (walker.trail?.length > 1) {
         const { context } = this;
         context.beginPath();
-        walker.trail.forEach((at, i) => {
-          const point = this.pixel(this.gridOf(at));
-          if (i) context.lineTo(...point);
-          else context.moveTo(...point);
-        });
-        [context.strokeStyle, context.lineWidth] = [colour, 1.6];
-        context.stroke();
+        for (const piece of pieces(walker.trail, this.axes)) {
+          piece.forEach((at, i) => (i ? context.lineTo(...this.pixel(this.gridOf(at))) : context.moveTo(...this.pixel(this.gridOf(at)))));
+        }
+        for (const [style, width] of [["rgba(0,0,0,0.45)", 3.2], [colour, 1.8]]) {
+          [context.strokeStyle, context.lineWidth] = [style, width];
+          context.stroke();
+        }
       }
       const [x, y] = this.pixel(this.gridOf(walker.at));
       this.dot(x, y, this.cells ? Math.min(this.step * 0.28, 10) : 7, colour, "#000000");
@@ -347,10 +364,11 @@ export class View {
     context.strokeRect(box.left, box.top, box.width, box.height);
     context.font = "12px system-ui, sans-serif";
     const [across, along] = axes;
-    const shown = (x) => String(Number(x.toPrecision(3)));
+    const shown = ({ turns }, x) => (turns ? `${x < 0 ? "-" : ""}π` : String(Number(x.toPrecision(3))));
+    const name = ({ label, name }) => label ?? name;
     const below = box.top + box.height + 5;
     context.textBaseline = "top";
-    [[shown(across.low), 0, "left"], [across.name, 0.5, "center"], [shown(across.high), 1, "right"]].forEach(([text, at, align]) => {
+    [[shown(across, across.low), 0, "left"], [name(across), 0.5, "center"], [shown(across, across.high), 1, "right"]].forEach(([text, at, align]) => {
       context.textAlign = align;
       context.fillText(text, box.left + at * box.width, below);
     });
@@ -359,7 +377,7 @@ export class View {
     context.rotate(-Math.PI / 2);
     context.textBaseline = "bottom";
     const ends = grid.up ? [along.low, along.high] : [along.high, along.low];
-    [[shown(ends[0]), 0, "left"], [along.name, 0.5, "center"], [shown(ends[1]), 1, "right"]].forEach(([text, at, align]) => {
+    [[shown(along, ends[0]), 0, "left"], [name(along), 0.5, "center"], [shown(along, ends[1]), 1, "right"]].forEach(([text, at, align]) => {
       context.textAlign = align;
       context.fillText(text, at * box.height, 0);
     });
