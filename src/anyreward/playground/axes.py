@@ -18,7 +18,7 @@ from anyreward.playground.coordinates import Coordinate, coordinates_of, labels
 from anyreward.playground.live import screen
 from anyreward.theory.pendulum import MOST_SPEED
 from anyreward.worlds.maze import Maze, MazeEnv
-from anyreward.worlds.point_mass import PointMassMazeEnv
+from anyreward.worlds.point_mass import ARENA, PointMassMazeEnv
 from anyreward.worlds.spaces import Array, leaves
 
 SQUARE_POINTS, PLANE_POINTS, SCREEN_POINTS, MOST_POINTS = 41, 33, 41, 101
@@ -117,6 +117,8 @@ class View:
         if of.turns or pendulum:
             most = math.pi if of.turns else MOST_SPEED
             return Axis(of, index, -most, most, points, label=label)
+        if isinstance(self.env, PointMassMazeEnv) and index < 2:  # the whole maze, also rooms that are rarely visited
+            return Axis(of, index, -ARENA, ARENA, points, label=label)
         values = of.of(phi.readable(sample.rows.numpy()))
         parts = [leaf for leaf in leaves(phi.state_space) for _ in range(leaf.packed)]
         if phi.table is not None or parts[of.columns[0]].kind != "number":

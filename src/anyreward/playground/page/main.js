@@ -9,7 +9,7 @@ import { ExpressionInput } from "./input.js";
 import { Live } from "./live.js";
 import { presetsOf } from "./presets.js";
 import { saveGif, savePng, copied } from "./saving.js";
-import { Store, dab, emptyDocument, forbidding, fromFragment, isEmpty, lowered, shares, toFragment } from "./task.js";
+import { Store, dab, emptyDocument, forbidding, fromFragment, isEmpty, lowered, rounded, shares, toFragment } from "./task.js";
 import { showAnswer, showTerms } from "./panels.js";
 import { View, drawBars, drawScale } from "./view.js";
 import { Walkers } from "./walkers.js";
@@ -271,8 +271,7 @@ function exactly(place) {
   const at = view.features(place).map((x, k) => {
     const axis = scene.axes[k];
     if (axis.whole) return Math.round(x);
-    const digits = Math.max(0, Math.ceil(2 - Math.log10(axis.high - axis.low)));
-    return Number(x.toFixed(scene.kind === "screen" ? 0 : Math.min(digits, 12)));
+    return scene.kind === "screen" ? Math.round(x) : rounded(x, axis);
   });
   if (scene.kind !== "arm") return at;
   const [low, high] = scene.ranges[2];
@@ -475,6 +474,7 @@ async function show(id) {
   page.walkers = walkers;
   live?.close();
   live = scene.live && engine.live ? new Live(engine, $("live-view"), { draw, say }) : null;
+  page.live = live;
   $("live-view").hidden = !live;
   $("live-title").textContent = bundles ? "The pendulum, computed in this page" : "The real environment";
   const shownAtOnce = scene.kind === "screen" || scene.kind === "arm" || bundles; // goals are chosen on its pictures

@@ -1,6 +1,6 @@
 // Tasks to begin with, made for the world at hand, and a few that fail.
 
-import { forbidding } from "./task.js";
+import { forbidding, minus, rounded } from "./task.js";
 import { worldOf } from "./world.js";
 
 /** [{name, fails, make() -> a task}] for a scene; an empty list where nothing is known of the world. */
@@ -98,7 +98,7 @@ function pendulumPresets() {
     { name: "swing up and stand", make: () => task({ expressions: ["-(arctan2(f1, f0)**2 + 0.1 * f2**2)"] }) },
     { name: "a goal: upright, at rest", make: () => task({ goals: [[[0, 0], 1]] }) },
     { name: "turn as fast as possible, anticlockwise", make: () => task({ expressions: ["f2"] }) },
-    { name: "turn slowly, clockwise", make: () => task({ expressions: ["exp(-((f2 + 3) / 1.5)**2)"] }) },
+    { name: "turn clockwise at a speed of 5", make: () => task({ expressions: ["-(f2 + 5)**2"] }) },
     { name: "swing, but never above the axle", make: () => task({ expressions: ["abs(f1) - 5 * (f0 > 0)"] }) },
     { name: "stay horizontal (fails: the motor is too weak to hold the rod there)", fails: true, make: () => task({ goals: [[[1.57, 0], 1]] }) },
     { name: "faster than it can turn (never visited: zero)", fails: true, make: () => task({ expressions: ["(f2 > 20) * 5"] }) },
@@ -107,8 +107,8 @@ function pendulumPresets() {
 
 function planePresets(scene) {
   const [u, v] = scene.axes;
-  const at = (axis, share) => Number((axis.low + share * (axis.high - axis.low)).toPrecision(3));
-  const middle = `((${u.name} - ${at(u, 0.5)}) / ${at(u, 0.6) - at(u, 0.5) || 1})**2`;
+  const at = (axis, share) => rounded(axis.low + share * (axis.high - axis.low), axis);
+  const middle = `(${minus(u.name, at(u, 0.5))} / ${rounded(0.1 * (u.high - u.low), u) || 1})**2`;
   return [
     { name: "a goal", make: () => task({ goals: [[[at(u, 0.8), at(v, 0.5)], 1]] }) },
     { name: "stay in the middle", make: () => task({ expressions: [`exp(-${middle})`] }) },

@@ -48,14 +48,21 @@ export function lowered(document, scene) {
   return { terms };
 }
 
+/** A value of an axis with digits as fine as its range asks for. */
+export function rounded(value, { low, high }) {
+  const digits = Math.min(Math.max(0, Math.ceil(2 - Math.log10(high - low))), 12);
+  return Number(value.toFixed(digits)) + 0; // never -0
+}
+
+/** A difference, as an expression. */
+export function minus(name, value) {
+  return value === 0 ? name : `(${name} ${value < 0 ? `+ ${-value}` : `- ${value}`})`;
+}
+
 /** A reward of one around a place, as an expression: single points have no reward in worlds of numbers. */
 export function ballText(at, scene) {
-  const minus = (name, value) => (value === 0 ? name : `(${name} ${value < 0 ? `+ ${-value}` : `- ${value}`})`);
   if (!scene.axes.some(({ turns }) => turns)) {
-    const sides = scene.axes.map((axis, k) => {
-      const value = tidy(at[k], 4);
-      return `(${axis.name} ${value < 0 ? `+ ${-value}` : `- ${value}`}) / ${tidy(ballRadius(axis), 4)}`;
-    });
+    const sides = scene.axes.map((axis, k) => `${minus(axis.name, tidy(at[k], 4))} / ${tidy(ballRadius(axis), 4)}`);
     return `hypot(${sides.join(", ")}) < 1`;
   }
   const sides = scene.axes.flatMap((axis, k) => {

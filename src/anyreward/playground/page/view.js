@@ -209,15 +209,18 @@ export class View {
     else this.arrow(x, y, [u, v].map((side) => side / Math.hypot(u, v)), size * (0.3 + 0.7 * strength));
   }
 
+  /** An arrow around (x, y) in a direction of length 1. */
   arrow(x, y, [dx, dy], size) {
     const { context } = this;
+    const tip = [x + dx * size, y + dy * size];
+    const side = (turn) => [tip[0] - (dx - turn * dy) * size * 0.6, tip[1] - (dy + turn * dx) * size * 0.6];
     const path = () => {
       context.beginPath();
       context.moveTo(x - dx * size, y - dy * size);
-      context.lineTo(x + dx * size, y + dy * size);
-      context.moveTo(x + dx * size - (dx - dy) * size * 0.6, y + dy * size - (dy - dx) * size * 0.6);
-      context.lineTo(x + dx * size, y + dy * size);
-      context.lineTo(x + dx * size - (dx + dy) * size * 0.6, y + dy * size - (dy + dx) * size * 0.6);
+      context.lineTo(...tip);
+      context.moveTo(...side(-1));
+      context.lineTo(...tip);
+      context.lineTo(...side(1));
       context.stroke();
     };
     context.lineCap = "round";
