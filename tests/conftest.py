@@ -25,3 +25,19 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def agent(run_folder: Path) -> ar.Agent:
     """That agent."""
     return ar.load(run_folder)
+
+
+@pytest.fixture(scope="session")
+def pendulum_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a small agent of the pendulum, which swings up; not to be written to."""
+    folder = tmp_path_factory.mktemp("runs") / "pendulum"
+    ar.train("Pendulum-v1", out=folder, seed=0, updates=300, landmarks=4, dim=24, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def point_mass_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a barely trained agent whose actions are those of an actor network; not to be written to."""
+    folder = tmp_path_factory.mktemp("runs") / "point-mass"
+    ar.train("point-mass-maze", out=folder, seed=0, **{**TINY, "updates": 40})
+    return folder

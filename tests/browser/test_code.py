@@ -46,8 +46,9 @@ print("\\n" + json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def scenes(run_folder: Path) -> dict[str, Scene]:
+def scenes(run_folder: Path, pendulum_folder: Path) -> dict[str, Scene]:
     found = {"maze": Scene(ar.load(run_folder), "a", str(run_folder), None)}
+    found["pendulum"] = Scene(ar.load(pendulum_folder), "c", str(pendulum_folder), None)
     for kind, name in {"square": "continuous-maze", "plane": "mountain-car"}.items():
         found[kind] = Scene(ar.Agent.load(f"shipped:{name}"), "b", None, name)
     assert all(scene.kind == kind for kind, scene in found.items())
@@ -59,6 +60,8 @@ def tasks(kind: str) -> list[Terms]:
     paint = {"kind": "paint", "runs": [[24, 0.5, 1.0], [35, 1.0], [40, -0.25, 0.1 + 0.2, 7.0]], "weight": 1.0}
     if kind == "plane":
         return [[paint, {"kind": "expression", "text": "(f0 > 0.1) - 0.5 * abs(f1)", "weight": -0.3}]]
+    if kind == "pendulum":
+        return [[paint, {"kind": "expression", "text": "-arctan2(f1, f0)**2 - 0.1 * f2**2", "weight": 0.1 + 0.2}]]
     x, y, states = {
         "maze": (9.0, 9.0, [[2, 8], [3, 8], [4.0, 8.0]]),
         "square": (-0.0, 0.25, [[0.1, 0.2], [1 / 3, 0.1 + 0.2]]),
@@ -109,7 +112,7 @@ def content(reward: Reward) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["maze", "square", "plane"])
+@pytest.mark.parametrize("kind", ["maze", "square", "plane", "pendulum"])
 def test_a_program_has_the_terms_of_the_task(module: Module, scenes: dict[str, Scene], kind: str) -> None:
     scene = scenes[kind]
     for terms in tasks(kind):
@@ -202,7 +205,7 @@ def programs(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("kind", ["maze", "square", "plane"])
+@pytest.mark.parametrize("kind", ["maze", "square", "plane", "pendulum"])
 def test_a_command_runs_and_gives_the_same_z(
     module: Module, scenes: dict[str, Scene], kind: str, programs: dict[str, str], tmp_path: Path
 ) -> None:

@@ -461,6 +461,23 @@ def test_other_worlds_are_planes_and_the_real_one_is_watched(browser: Browser, s
     tab.close()
 
 
+def test_actions_of_many_numbers_are_drawn_and_watched(browser: Browser, point_mass_folder: Path) -> None:
+    with served(Shelf(point_mass_folder, point_mass_folder / "none")) as running:
+        tab = Tab(browser, f"http://{running.host}/")
+        before = tab.pixels()
+        tab.page.select_option("#preset", label="large y")
+        tab.settled()
+        assert tab.pixels() != before
+        assert "arrows: push in x and push in y" in tab.page.inner_text("#scale-text")
+        assert tab.page.locator("#across option").all_inner_texts() == ["x", "y", "vx", "vy"]
+        tab.page.click("#live-run")
+        tab.wait("/step [2-9], push in x .*, push in y/.test(document.getElementById('live-text').textContent)", 30)
+        tab.page.select_option("#across", label="vx")
+        tab.wait("playground.engine.scene.axes[0].name === 'vx'")
+        tab.settled()
+        tab.close()
+
+
 def test_words_for_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     with served(Shelf(None, tmp_path)) as running:
         tab = Tab(browser, f"http://{running.host}/")
