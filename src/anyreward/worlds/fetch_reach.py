@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import sys
 from importlib import metadata
@@ -13,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from anyreward.errors import UserError
+from anyreward.worlds import robotics
 from anyreward.worlds.goals import GoalTest, Tolerance
 from anyreward.worlds.spaces import Array
 
@@ -38,10 +37,7 @@ class FetchReachEnv(gym.Env[dict[str, Array], np.int64]):
         check_mujoco()
         if render_mode and sys.platform == "linux" and not os.environ.get("DISPLAY"):
             os.environ.setdefault("MUJOCO_GL", "egl")
-        with contextlib.redirect_stderr(io.StringIO()):  # it prints a notice about other environments
-            import gymnasium_robotics
-
-        gym.register_envs(gymnasium_robotics)
+        robotics.register("FetchReach-v4")
         size: dict[str, Any] = {"render_mode": render_mode, "width": width, "height": height} if render_mode else {}
         self.arm: Any = gym.make("FetchReach-v4", disable_env_checker=True, **size).unwrapped
         self.render_mode = render_mode

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from anyreward.errors import UserError
+from anyreward.worlds import robotics
 from anyreward.worlds.actions import action_set
 from anyreward.worlds.checked import Checked, failed, name_of, space_of
 from anyreward.worlds.goals import GoalTest
@@ -109,6 +110,7 @@ def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, An
 
 def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
     """The world of a Gymnasium id."""
+    robotics.register(identity)
     try:
         env = gym.make(identity, **kwargs)
         described = _described(env)
@@ -135,7 +137,7 @@ def from_id(identity: str, name: str | None = None, **kwargs: Any) -> World:
 
 def _many(identity: str, kwargs: dict[str, Any], own_process: bool, n: int, **more: Any) -> VectorEnv[Any, Any, Any]:
     """A vector environment of n; in separate processes if a step costs more than communication (``own_process``)."""
-    if not own_process and gym.spec(identity).vector_entry_point is not None:
+    if not own_process and gym.spec(identity.split(":")[-1]).vector_entry_point is not None:
         return gym.make_vec(identity, num_envs=n, **kwargs, **more)
     if not own_process:
         return gym.make_vec(identity, num_envs=n, wrappers=[Checked, Recorded], **kwargs, **more)
