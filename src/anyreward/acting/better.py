@@ -149,7 +149,7 @@ def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: K
     every = np.arange(points.action_set.count if phi.include_action else 1)
     acts = points.action_set.table if phi.action_set.continuous else every
     rewards = np.stack([pays(phi.with_action(points.features, acts[a])) for a in every], 1)
-    return torch.from_numpy(rewards).to(points.table.share)[None]
+    return torch.from_numpy(rewards).to(points.table.share)[None] * points.paid
 
 
 def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge, starts: Tensor) -> float:

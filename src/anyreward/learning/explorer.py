@@ -111,7 +111,8 @@ class Explorer:
         self._states.load_state_dict(known)
         self._visits, self._Q = tensors["visits"].clone(), tensors["Q"].clone()
         if "following" in tensors:
-            self._model = TransitionModel(*(tensors[name].clone() for name in ("following", "share", "seen")))
+            following, share, seen = (tensors[name].clone() for name in ("following", "share", "seen"))
+            self._model = TransitionModel(following, share, seen)
         self._estimated, self._counted, self._waited = (about[name] for name in ("estimated", "counted", "waited"))
         self._random = generator(about["random"])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ ALIKE, EXAMPLES = 8, 20_000
 """Number of points to interpolate between, and of rows of the data that determine the side of a wall of a state."""
 ENDED = 0.01
 """Unit of distance of the flag of terminal states: they are a hundred standard deviations from all others."""
+MOST_KEPT = 8
+"""Largest number of transitions for which a model among points keeps an action of a box."""
 MODEL_ROWS = 200_000
 """Largest number of transitions that are searched for neighbours."""
 
@@ -46,6 +49,8 @@ class TransitionModel:
     """(M, A, n) float, their probabilities; the rest to one is the probability of termination"""
     seen: Tensor
     """(M, A) whether there are data for the pair"""
+    kept: int = 1
+    """the number of transitions for which each action is kept"""
 
     @property
     def states(self) -> int:
@@ -116,7 +121,7 @@ def neighbour_model(
     ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone, and
     changes are those of a `LocalModel`, if the environment is smooth. Otherwise an action's effect is that of its
     ``neighbours`` nearest transitions. There are ``per_point`` transitions for each point. If the data have actions of
-    a box, the model is that of some listed ones, ``box``.
+    a box, the model is that of some listed ones, ``box``, and an action is kept for some transitions (`kept_for`).
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
     data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
@@ -139,6 +144,7 @@ def neighbour_model(
         states.triangulate(ends)
         local = LocalModel(given, 0 if box else actions, ends, scale[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
+    kept = 1 if box is None or local is None or ends else kept_for(centres, change)
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -146,7 +152,13 @@ def neighbour_model(
         if k == 0:  # never taken
             seen.append(last)
             continue
-        if local is not None and local.smooth:
+        if box is not None and local is not None and not ends:
+            k = 1
+            taken, reached = np.repeat(box.table[action : action + 1], M, axis=0), centres.numpy()
+            for _ in range(kept):
+                reached, *_ = local.step(reached, taken)
+            arrived, continues = torch.from_numpy(reached) * scale, torch.ones(M, dtype=torch.float64)
+        elif local is not None and local.smooth:
             k = 1
             taken = np.array([action] if box is None else box.table[action : action + 1])
             arrived, continues = _smooth_outcomes(local, centres, scale, taken, last, ends)
@@ -158,10 +170,11 @@ def neighbour_model(
         pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
         after.append(corners.flatten())
         shares.append((parts.double() * continues[:, None]).flatten())
-        near = x[own][_nearest(x[own], centres, 1)[:, 0]]
+        any_action = box is not None and local is not None  # the local model compares actions too
+        near = x[_nearest(x, centres, 1)[:, 0]] if any_action else x[own][_nearest(x[own], centres, 1)[:, 0]]
         seen.append(((near - centres).norm(dim=1) <= 2 * radius) | last)
     model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
-    return model, data.features[_nearest(described, points, 1)[:, 0]]
+    return replace(model, kept=kept), data.features[_nearest(described, points, 1)[:, 0]]
 
 
 def _described(x: Tensor, change: Tensor, taken: Tensor, actions: int, radius: float, over: Tensor | None) -> Tensor:
@@ -184,6 +197,22 @@ def _smooth_outcomes(
     terminal = torch.from_numpy(stops)
     arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
     return arrived, (~last & (ends | ~terminal)).double()
+
+
+def kept_for(points: Tensor, change: Tensor) -> int:
+    """For how many transitions a model among points (M, p) keeps an action, given the changes (n, p) in one transition.
+
+    A state between points is interpolated. If one transition is much shorter than the distance of points, most of the
+    interpolated state stays where it was, and some of it passes through walls: values would spread like heat. So even
+    the slowest number should change by the distance of points.
+    """
+    apart = KDTree(points.numpy()).query(points.numpy(), min(2, len(points)))[0].reshape(len(points), -1)[:, -1]
+    change = change.square().mean(0).sqrt()
+    moving = change[change > 0]
+    if len(moving) == 0:
+        return 1
+    each = float(np.median(apart)) / math.sqrt(len(moving))  # of the distance, in each number
+    return min(max(math.ceil(each / float(moving.min())), 1), MOST_KEPT)
 
 
 def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:

@@ -112,6 +112,8 @@ class KeptPoints:
     """(M, packed features) of the points"""
     action_set: ActionSet
     """the listed actions of the table"""
+    paid: Tensor
+    """() how often the reward of a point counts: the sum of gamma^k over the transitions for which an action is kept"""
 
 
 def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
@@ -144,5 +146,6 @@ def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, eff
         per_point=per_point,
         box=acts if phi.action_set.continuous else None,
     )
-    table.following, table.share, table.seen = found.following, (gamma * found.share).float(), found.seen
-    return KeptPoints(table, features, acts)
+    discount = gamma**found.kept
+    table.following, table.share, table.seen = found.following, (discount * found.share).float(), found.seen
+    return KeptPoints(table, features, acts, torch.tensor((1 - discount) / (1 - gamma), dtype=torch.float32))
