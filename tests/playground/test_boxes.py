@@ -56,6 +56,7 @@ def test_the_phase_plane(pendulum: Scene) -> None:
     assert about["coordinates"] == ["angle: arctan2(f1, f0)", "speed: f2"]
     assert about["box"] == [{"name": "torque", "low": -2.0, "high": 2.0}]
     assert about["actions"] == []
+    assert pendulum.pace > 1  # its steps are short
     assert about["listed"] == [[-1.0], [-0.5], [0.0], [0.5], [1.0]]
 
 

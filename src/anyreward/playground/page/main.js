@@ -2,6 +2,7 @@
 
 import { range } from "./arrays.js";
 import { asCommand, asPython } from "./code.js";
+import { drawBars, drawScale } from "./colours.js";
 import { shortest } from "./coordinates.js";
 import { LocalEngine } from "./engine-local.js";
 import { ServerEngine, listAgents } from "./engine-server.js";
@@ -11,7 +12,7 @@ import { presetsOf } from "./presets.js";
 import { saveGif, savePng, copied } from "./saving.js";
 import { Store, dab, emptyDocument, forbidding, fromFragment, isEmpty, lowered, rounded, shares, toFragment } from "./task.js";
 import { showAnswer, showTerms } from "./panels.js";
-import { View, drawBars, drawScale } from "./view.js";
+import { View } from "./view.js";
 import { Walkers } from "./walkers.js";
 
 const $ = (id) => document.getElementById(id);

@@ -1,7 +1,9 @@
 // The pendulum as a picture: a rod that is upright at the angle 0, and an arrow for the torque.
 
+import { ORANGE } from "./colours.js";
+import { dot } from "./shapes.js";
+
 const ROD = "#0072b2";
-const TORQUE = "#e69f00";
 const RIM = "rgba(0,0,0,0.65)";
 
 /** Draw the rod at an angle, anticlockwise from upright, and the torque's share of the largest, from -1 to 1. */
@@ -29,8 +31,8 @@ export function drawRod(canvas, angle, push = 0) {
       context.lineTo(...end);
     });
   }
-  disc(context, end, size * 0.045, ROD);
-  disc(context, [0, 0], size * 0.015, "#ffffff");
+  dot(context, ...end, size * 0.045, ROD, RIM);
+  dot(context, 0, 0, size * 0.015, "#ffffff", RIM);
   if (Math.abs(push) > 0.01) torque(context, size * 0.17, push);
 }
 
@@ -38,14 +40,6 @@ function stroke(context, style, width, way) {
   context.beginPath();
   way();
   [context.strokeStyle, context.lineWidth] = [style, width];
-  context.stroke();
-}
-
-function disc(context, at, radius, fill) {
-  context.beginPath();
-  context.arc(...at, radius, 0, 2 * Math.PI);
-  [context.fillStyle, context.strokeStyle, context.lineWidth] = [fill, RIM, 1.2];
-  context.fill();
   context.stroke();
 }
 
@@ -59,7 +53,7 @@ function torque(context, radius, push) {
     const heading = end + way * (Math.PI / 2) + Math.PI + turn;
     return [tip[0] + Math.cos(heading) * radius * 0.4, tip[1] + Math.sin(heading) * radius * 0.4];
   };
-  for (const [style, width] of [[RIM, 6], [TORQUE, 3.5]]) {
+  for (const [style, width] of [[RIM, 6], [ORANGE, 3.5]]) {
     stroke(context, style, width, () => {
       context.arc(0, 0, radius, -Math.PI / 2, end, sweep < 0);
       context.moveTo(...side(0.5));

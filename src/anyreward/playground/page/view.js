@@ -1,40 +1,14 @@
 // Drawing of a world on a canvas: values, actions, rewards, agents.
 
 import { range } from "./arrays.js";
+import { ORANGE, PURPLE, TABLE, VERMILION, WALKERS } from "./colours.js";
 import { pieces, pushAt } from "./coordinates.js";
+import { arrow, cross, dot, outlined, star } from "./shapes.js";
 
-const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 const WALL = [59, 59, 59];
-export const ORANGE = "#e69f00";
-const VERMILION = "#d55e00";
-const PURPLE = "#cc79a7";
-export const WALKERS = ["#e69f00", "#ffffff", "#cc79a7", "#56b4e9", "#f0e442", "#d55e00", "#009e73", "#999999"];
 const DIRECTIONS = { left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1], "+x": [1, 0], "-x": [-1, 0], "+y": [0, -1], "-y": [0, 1] };
 const MARGIN = 34;
 const STILL = 0.02;
-
-const TABLE = (() => {
-  const colours = new Uint8Array(256 * 3);
-  for (let i = 0; i < 256; i++) {
-    const at = (i / 255) * (VIRIDIS.length - 1);
-    const low = Math.min(Math.floor(at), VIRIDIS.length - 2);
-    for (let c = 0; c < 3; c++) {
-      const [a, b] = [low, low + 1].map((k) => parseInt(VIRIDIS[k].slice(1 + 2 * c, 3 + 2 * c), 16));
-      colours[3 * i + c] = a + (at - low) * (b - a);
-    }
-  }
-  return colours;
-})();
-
-/** The colour scale, drawn into a small canvas. */
-export function drawScale(canvas) {
-  const context = canvas.getContext("2d");
-  for (let x = 0; x < canvas.width; x++) {
-    const i = Math.round((x / (canvas.width - 1)) * 255) * 3;
-    context.fillStyle = `rgb(${TABLE[i]},${TABLE[i + 1]},${TABLE[i + 2]})`;
-    context.fillRect(x, 0, 1, canvas.height);
-  }
-}
 
 export class View {
   constructor(canvas) {
@@ -175,7 +149,9 @@ export class View {
     const size = Math.min(this.step * stride * 0.3, 11) * (scene.kind === "plane" ? 0.8 : 1);
     const names = scene.actions.map((name) => name.toLowerCase());
     const tall = this.cells ? 1 : Math.max(1, Math.ceil(21 / (this.box.height / (grid.height - 1))));
-    const [left, top] = [stride, tall].map((each) => (this.cells ? 0 : Math.floor(each / 2))); // none is cut off at the edge
+    const steps = [this.step, this.box.height / (grid.height - 1)];
+    // none is cut off at the edge
+    const [left, top] = [stride, tall].map((each, k) => (this.cells ? 0 : Math.max(Math.floor(each / 2), Math.ceil((size + 2) / steps[k]))));
     for (let j = top; j < grid.height - top; j += tall) {
       for (let i = left; i < grid.width - left; i += stride) {
         const k = j * grid.width + i;
@@ -190,13 +166,13 @@ export class View {
   action(x, y, name, number, size) {
     const { context } = this;
     const way = Object.entries(DIRECTIONS).find(([word]) => name.startsWith(word))?.[1];
-    if (way) this.arrow(x, y, way, size);
-    else if (/^(stay|coast|no|idle)/.test(name)) this.dot(x, y, Math.max(size * 0.3, 2), "#ffffff");
+    if (way) arrow(this.context, x, y, way, size);
+    else if (/^(stay|coast|no|idle)/.test(name)) dot(this.context, x, y, Math.max(size * 0.3, 2), "#ffffff");
     else {
       context.font = `${Math.max(9, size)}px system-ui`;
       context.textAlign = "center";
       context.textBaseline = "middle";
-      this.outlined(name.length <= 2 ? name : String(number), x, y);
+      outlined(this.context, name.length <= 2 ? name : String(number), x, y);
     }
   }
 
@@ -205,46 +181,8 @@ export class View {
     if (!push || push.length > 2) return;
     const [u, v] = push.length === 2 ? [push[0], -push[1]] : this.scene.kind === "pendulum" ? [0, -push[0]] : [push[0], 0];
     const strength = Math.min(Math.hypot(u, v), 1);
-    if (strength < STILL) this.dot(x, y, Math.max(size * 0.25, 2), "#ffffff");
-    else this.arrow(x, y, [u, v].map((side) => side / Math.hypot(u, v)), size * (0.3 + 0.7 * strength));
-  }
-
-  /** An arrow around (x, y) in a direction of length 1. */
-  arrow(x, y, [dx, dy], size) {
-    const { context } = this;
-    const tip = [x + dx * size, y + dy * size];
-    const side = (turn) => [tip[0] - (dx - turn * dy) * size * 0.6, tip[1] - (dy + turn * dx) * size * 0.6];
-    const path = () => {
-      context.beginPath();
-      context.moveTo(x - dx * size, y - dy * size);
-      context.lineTo(...tip);
-      context.moveTo(...side(-1));
-      context.lineTo(...tip);
-      context.lineTo(...side(1));
-      context.stroke();
-    };
-    context.lineCap = "round";
-    [context.strokeStyle, context.lineWidth] = ["rgba(0,0,0,0.55)", 3.4];
-    path();
-    [context.strokeStyle, context.lineWidth] = ["#ffffff", 1.5];
-    path();
-  }
-
-  dot(x, y, radius, fill, line = "rgba(0,0,0,0.7)") {
-    const { context } = this;
-    context.beginPath();
-    context.arc(x, y, radius, 0, 2 * Math.PI);
-    context.fillStyle = fill;
-    context.fill();
-    [context.strokeStyle, context.lineWidth] = [line, 1.2];
-    context.stroke();
-  }
-
-  outlined(text, x, y) {
-    const { context } = this;
-    [context.strokeStyle, context.lineWidth, context.fillStyle] = ["rgba(0,0,0,0.7)", 3, "#ffffff"];
-    context.strokeText(text, x, y);
-    context.fillText(text, x, y);
+    if (strength < STILL) dot(this.context, x, y, Math.max(size * 0.25, 2), "#ffffff");
+    else arrow(this.context, x, y, [u, v].map((side) => side / Math.hypot(u, v)), size * (0.3 + 0.7 * strength));
   }
 
   rewards({ paint = {} }) {
@@ -291,8 +229,8 @@ export class View {
     const { context } = this;
     for (const { at, weight } of goals) {
       const [x, y] = this.pixel(this.gridOf(at));
-      if (weight >= 0) this.star(x, y, 11);
-      else this.cross(x, y, 8);
+      if (weight >= 0) star(this.context, x, y, 11);
+      else cross(this.context, x, y, 8);
     }
     if (landmark) {
       const [x, y] = this.pixel(this.gridOf(landmark));
@@ -311,35 +249,6 @@ export class View {
     }
   }
 
-  star(x, y, size) {
-    const { context } = this;
-    context.beginPath();
-    for (let k = 0; k < 10; k++) {
-      const angle = (k * Math.PI) / 5 - Math.PI / 2;
-      const r = k % 2 ? size * 0.45 : size;
-      context.lineTo(x + r * Math.cos(angle), y + r * Math.sin(angle));
-    }
-    context.closePath();
-    [context.fillStyle, context.strokeStyle, context.lineWidth] = ["#ffffff", "#000000", 1.4];
-    context.fill();
-    context.stroke();
-  }
-
-  cross(x, y, size) {
-    const { context } = this;
-    context.save();
-    context.translate(x, y);
-    context.rotate(Math.PI / 4);
-    [context.fillStyle, context.strokeStyle, context.lineWidth] = [VERMILION, "#000000", 1.4];
-    context.beginPath();
-    const [a, b] = [size * 0.4, size * 1.2];
-    [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a], [-b, -a], [-a, -a]].forEach(([u, v]) => context.lineTo(u, v));
-    context.closePath();
-    context.fill();
-    context.stroke();
-    context.restore();
-  }
-
   agents({ walkers }) {
     (walkers ?? []).forEach((walker, k) => {
       const colour = WALKERS[k % WALKERS.length];
@@ -355,7 +264,7 @@ export class View {
         }
       }
       const [x, y] = this.pixel(this.gridOf(walker.at));
-      this.dot(x, y, this.cells ? Math.min(this.step * 0.28, 10) : 7, colour, "#000000");
+      dot(this.context, x, y, this.cells ? Math.min(this.step * 0.28, 10) : 7, colour, "#000000");
     });
   }
 
@@ -386,24 +295,4 @@ export class View {
     });
     context.restore();
   }
-}
-
-/** The numbers of z as bars around zero. */
-export function drawBars(canvas, z) {
-  const dense = Math.min(window.devicePixelRatio || 1, 2);
-  const [wide, tall] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = wide * dense;
-  canvas.height = tall * dense;
-  const context = canvas.getContext("2d");
-  context.setTransform(dense, 0, 0, dense, 0, 0);
-  if (!z || !z.length) return;
-  const most = Math.max(...Array.from(z, Math.abs)) || 1;
-  const each = wide / z.length;
-  z.forEach((v, i) => {
-    context.fillStyle = v >= 0 ? "#0072b2" : VERMILION;
-    const size = (v / most) * (tall / 2 - 1);
-    context.fillRect(i * each, size >= 0 ? tall / 2 - size : tall / 2, Math.max(each * 0.85, 0.6), Math.abs(size));
-  });
-  context.fillStyle = "rgba(128,128,128,0.8)";
-  context.fillRect(0, tall / 2 - 0.5, wide, 1);
 }
