@@ -1,22 +1,24 @@
-"""Pendulum with a list of torques: what tables without an actor reach, beside the optimum on a grid.
+"""Pendulum: one agent, trained without reward, asked for the swing-up and for families of rewards.
 
-    python benchmarks/pendulum.py            # seeds 0, 1, 2; a quarter of an hour
-    python benchmarks/pendulum.py 1          # seed 1 alone
+    python benchmarks/pendulum.py tables 0 1 2       # default settings, these seeds; ten minutes each
+    python benchmarks/pendulum.py actor 0            # networks with an actor, instead of tables
+    python benchmarks/pendulum.py samples 0          # networks without one: the best of sampled actions
+    python benchmarks/pendulum.py twin-mean 0        # two F, their mean in targets; twin-min: the smaller one
     python benchmarks/pendulum.py --table
+    python benchmarks/pendulum.py --optimum          # what the optimum on the grid earns
 
-The environment is Gymnasium's Pendulum-v1 with five torques, -2, -1, 0, 1 and 2. Training is reward-free, with default
-settings and 4,000 updates. Afterwards the agent is asked for the environment's own reward (100 episodes in the
-environment itself, with its own torque cost) and for 60 random rewards of each family; these are scored exactly on a
-grid of 121 x 121 states and five torques: 0 is the random policy, 1 the optimal one. Results:
-benchmarks/results/pendulum.json.
+Training is reward-free. Afterwards the agent is asked for the environment's own reward (100 episodes in the environment
+itself, with its cost of torque) and for 40 random rewards of each family, which are scored exactly on a grid of 121 x
+121 states and 17 torques: 0 is the random policy, 1 the optimal one. "asked" is the default of `ask`, and "alone" is
+F . z (refine=0). Six rewards of each family are compared with the trust report. Results:
+benchmarks/results/pendulum/KIND-seedN.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,140 +27,95 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import anyreward as ar
-from anyreward.acting.exact import score_policies
-from anyreward.acting.policy import action_probabilities
+from anyreward.experiments.pendulum import FAMILIES, grid_of, own_returns, score_family
 from anyreward.storage.files import write_json
 from anyreward.theory.pendulum import pendulum_grid, swing_up_reward
-from anyreward.worlds.spaces import Array
 
-RESULTS = Path(__file__).parent / "results" / "pendulum.json"
-TORQUES = 5
-UPDATES = 4_000
-REWARDS, TRUSTED = 60, 6
+RESULTS = Path(__file__).parent / "results" / "pendulum"
+REWARDS, TRUSTED = 40, 6
 """Rewards of each family, and how many of them are compared with the trust report."""
-OWN = "-(arctan2(f1, f0)**2 + 0.1 * f2**2)"
-Reward = Callable[[Array], Array]
-"""(n,) rewards of features (n, 3): cosine, sine and speed"""
-
-
-class ListedTorques(gym.ActionWrapper[Any, Any, Any]):
-    """Pendulum with numbered torques."""
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.torques = np.linspace(-2, 2, TORQUES)
-        self.action_space = gym.spaces.Discrete(TORQUES)
-
-    def action(self, action: Any) -> Any:
-        """The torque with this number."""
-        return np.array([self.torques[action]], dtype=np.float32)
-
-
-def near(at: Array, width: float) -> Reward:
-    """A Gaussian around an angle and a speed (in quarter turns a second), given as (2,)."""
-
-    def reward(features: Array) -> Array:
-        angle = np.arctan2(features[:, 1], features[:, 0]) - at[0]
-        apart = (angle + np.pi) % (2 * np.pi) - np.pi
-        return np.asarray(np.exp(-(apart**2 + (features[:, 2] / 3 - at[1]) ** 2) / (2 * width**2)))
-
-    return reward
-
-
-def place(rng: np.random.Generator) -> Array:
-    """A random angle, and a speed up to 5."""
-    return np.array([rng.uniform(-np.pi, np.pi), rng.uniform(-5 / 3, 5 / 3)])
-
-
-def weighted(parts: list[tuple[float, Reward]]) -> Reward:
-    """A sum of rewards."""
-    return lambda features: np.asarray(sum(weight * part(features) for weight, part in parts))
-
-
-def linear(direction: Array) -> Reward:
-    """A linear function of cosine, sine and speed."""
-    return lambda features: np.asarray(features[:, :3] @ (direction / np.array([1.0, 1.0, 8.0])))
-
-
-FAMILIES: dict[str, Callable[[np.random.Generator], Reward]] = {
-    "one goal": lambda rng: near(place(rng), 0.2),
-    "two to five goals": lambda rng: weighted([(1.0, near(place(rng), 0.2)) for _ in range(rng.integers(2, 6))]),
-    "goal, five forbidden": lambda rng: weighted(
-        [(1.0, near(place(rng), 0.2)), *((-0.5, near(place(rng), 0.2)) for _ in range(5))]
-    ),
-    "near and far": lambda rng: weighted(
-        [(1.0, near(place(rng), 0.2)), (rng.uniform(0.2, 0.8), near(np.array([np.pi, 0.0]), 0.3))]
-    ),
-    "bump": lambda rng: near(place(rng), rng.uniform(0.4, 0.9)),
-    "linear": lambda rng: linear(rng.standard_normal(3)),
-    "dense": lambda rng: weighted([(rng.standard_normal(), near(place(rng), 0.3)) for _ in range(60)]),
+KINDS: dict[str, dict[str, Any]] = {
+    "tables": {},
+    "actor": {"landmarks": 0},
+    "samples": {"landmarks": 0, "actor": "samples"},
+    "twin-mean": {"landmarks": 0, "twin": "mean", "actor_twin": "mean"},
+    "twin-min": {"landmarks": 0, "twin": "min", "actor_twin": "min"},
 }
 
 
-def measure(seed: int) -> dict[str, Any]:
+def measure(kind: str, seed: int) -> dict[str, Any]:
     """Train one agent, and ask it for everything."""
     began = time.monotonic()
-    agent = ar.train("ListedPendulum-v0", seed=seed, updates=UPDATES, progress=False)
-    found: dict[str, Any] = {"seed": seed, "training_seconds": round(time.monotonic() - began), "families": {}}
-    returns = ar.evaluate(agent.ask(ar.reward(OWN), refine=0), "ListedPendulum-v0", episodes=100, seed=1)
-    found["own_reward"] = [round(returns.mean, 1), round(returns.standard_error, 1)]
-    mdp, rng = pendulum_grid(agent.settings.gamma, torques=TORQUES).mdp, np.random.default_rng(100 + seed)
-    found["gamma"] = agent.settings.gamma
-    seen = mdp.observations.astype(np.float64)
-    predicted, true = [], []
-    for name, draw in FAMILIES.items():
-        scores = []
-        for number in range(REWARDS):
-            reward = draw(rng)
-            policy = agent.ask(ar.reward(reward, name), refine=0)
-            rows = agent.model.phi.seen(mdp.observations)
-            pi = action_probabilities(policy.preferences(_tensor(rows))).numpy()
-            r = mdp.on_states(reward(seen)[None])
-            scores.append(float(score_policies(mdp, pi[None], r).normalised[0]))
-            if number < TRUSTED and policy.trust.predicted is not None:
-                predicted.append(policy.trust.predicted)
-                true.append(scores[-1])
-        found["families"][name] = [round(float(x), 3) for x in (np.mean(scores), np.percentile(scores, 5))]
-        print(seed, name, found["families"][name], flush=True)
-    found["trust_rank_correlation"] = round(float(spearmanr(predicted, true).statistic), 2)
-    found["predicted_minus_true"] = round(float(np.mean(np.array(predicted) - np.array(true))), 2)
+    folder = f"runs/pendulum-{kind}-seed{seed}"
+    agent = ar.train("Pendulum-v1", seed=seed, out=folder, overwrite=True, **KINDS[kind])
+    found: dict[str, Any] = {"kind": kind, "seed": seed, "training_seconds": round(time.monotonic() - began)}
+    found |= {"updates": agent.updates, "transitions": agent.settings.transitions, "gamma": agent.settings.gamma}
+    grid, predicted, true = grid_of(agent), [], []
+    for answer, refine in (("asked", None), ("alone", 0)):
+        returns = own_returns(agent, refine=refine)
+        found[answer] = {"own_reward": [round(returns.mean, 1), round(returns.standard_error, 1)]}
+        for name in FAMILIES:
+            answered = score_family(agent, grid, name, REWARDS, seed, refine)
+            x = answered.scores.normalised
+            found[answer][name] = [round(float(v), 3) for v in (x.mean(), np.percentile(x, 5), x.min())]
+            for policy, score in zip(answered.policies[:TRUSTED], x, strict=False):
+                if policy.trust.predicted is not None:
+                    predicted.append(policy.trust.predicted)
+                    true.append(float(score))
+        print(kind, seed, answer, found[answer], flush=True)
+    found["trust"] = {
+        "rank_correlation": round(float(spearmanr(predicted, true).statistic), 2),
+        "predicted_minus_true": round(float(np.mean(np.array(predicted) - np.array(true))), 2),
+        "answers": len(true),
+    }
+    print(kind, seed, found["trust"], flush=True)
     return found
 
 
-def _tensor(rows: Array) -> Any:
-    import torch
-
-    return torch.from_numpy(rows)
-
-
-def main() -> None:
-    """Measure, or print the results."""
-    if "--table" in sys.argv:
-        print(json.dumps(json.loads(RESULTS.read_text()), indent=1))
-        return
-    gym.register(
-        "ListedPendulum-v0",
-        entry_point=lambda **kwargs: ListedTorques(gym.make("Pendulum-v1", **kwargs).unwrapped),
-        max_episode_steps=200,
-    )
-    grid = pendulum_grid(0.99, torques=TORQUES)
+def optimum(episodes: int = 100) -> float:
+    """The mean return of the policy that is optimal on the grid, in the environment itself."""
+    grid = pendulum_grid(0.99, torques=17)
     own = np.stack([swing_up_reward(grid.states, np.full(len(grid.states), u)) for u in grid.torques], 1)
     Q = grid.mdp.q_value(grid.mdp.optimal_value(own), own)
-    env, totals = ListedTorques(gym.make("Pendulum-v1")), []
-    for seed in range(100):
+    env, totals = gym.make("Pendulum-v1"), []
+    for seed in range(episodes):
         observation, _ = env.reset(seed=seed)
         total = 0.0
         for _ in range(200):
             state = np.array([[np.arctan2(observation[1], observation[0]), observation[2]]])
-            observation, reward, *_ = env.step(int(grid.at(Q, state)[0].argmax()))
+            torque = grid.torques[grid.at(Q, state)[0].argmax()]
+            observation, reward, *_ = env.step(np.array([torque], dtype=np.float32))
             total += float(reward)
         totals.append(total)
-    results: dict[str, Any] = {"optimum_of_the_grid": round(float(np.mean(totals)), 1)}
-    known = json.loads(RESULTS.read_text())["agents"] if RESULTS.is_file() else []
-    for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
-        known = [agent for agent in known if agent["seed"] != seed] + [measure(seed)]
-        write_json(RESULTS, results | {"agents": known})
-        print(json.dumps(known[-1]), flush=True)
+    return float(np.mean(totals))
+
+
+def main() -> None:
+    """Measure, or print the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=KINDS, nargs="?", default="tables")
+    parser.add_argument("seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--optimum", action="store_true")
+    options = parser.parse_args()
+    if options.optimum:
+        print(f"{optimum():.1f}")
+    elif options.table:
+        table()
+    else:
+        for seed in options.seeds:
+            write_json(RESULTS / f"{options.kind}-seed{seed}.json", measure(options.kind, seed))
+
+
+def table() -> None:
+    """Print the results: own reward, then the mean (5th percentile) of each family, and trust."""
+    for path in sorted(RESULTS.glob("*-seed*.json")):
+        found = json.loads(path.read_text())
+        for answer in ("asked", "alone"):
+            row = found[answer]
+            families = "  ".join(f"{row[name][0]:.2f} ({row[name][1]:.2f})" for name in FAMILIES)
+            print(f"{path.stem:18s} {answer:6s} {row['own_reward'][0]:7.1f}  {families}")
+        print(f"{path.stem:18s} trust  {found['trust']}")
 
 
 if __name__ == "__main__":
