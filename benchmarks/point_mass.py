@@ -5,8 +5,9 @@
     python benchmarks/point_mass.py --table
 
 Returns are sums of the rewards of 1,000 steps from the corner at the top left, means over 20 episodes; those in
-brackets are of F . z alone (refine=0). Published returns (trained on exploration data of another method, so they are indicative
-only) stand beside them. Results: benchmarks/results/point_mass/seedN.json, and the agent in runs/point-mass-seedN.
+brackets are of F . z alone (refine=0). Published returns stand beside them. They were trained on exploration data of
+another method, which is not to be had here, so they are indicative only. Results:
+benchmarks/results/point_mass/seedN.json, and the agent in runs/point-mass-seedN.
 """
 
 from __future__ import annotations

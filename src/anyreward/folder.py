@@ -81,7 +81,7 @@ def serialised(knowledge: Knowledge) -> bytes:
         tensors["transitions.counts"] = knowledge.kept.counts
     if knowledge.points is not None:
         tensors |= {f"points.{key}": value for key, value in knowledge.points.table.state_dict().items()}
-        tensors |= {"points.features": knowledge.points.features, "points.paid": knowledge.points.paid}
+        tensors |= {"points.features": knowledge.points.features, "points.kept": torch.tensor(knowledge.points.kept)}
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
     if knowledge.episodes is not None:
@@ -307,4 +307,4 @@ def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
         raise ValueError("it holds points, but its actions cannot be listed")
     table = TransitionTable(model.observation_encoder, acts.count)
     table.load_state_dict({name: tensors[f"points.{name}"] for name in table.state_dict()})
-    return KeptPoints(table, tensors["points.features"], acts, tensors.get("points.paid", torch.ones(())))
+    return KeptPoints(table, tensors["points.features"], acts, int(tensors.get("points.kept", torch.tensor(1))))

@@ -64,7 +64,6 @@ def test_weights_have_a_limit(weight: float) -> None:
         lambda: ar.from_z([10**400]),
         lambda: ar.from_z("a\0b"),
         lambda: ar.from_z("x" * 5_000 + ".json"),
-        lambda: ar.demonstration([24, 25], [0.5, 1]),
         lambda: ar.demonstration([24, 25], ["a", "b"]),
         lambda: ar.demonstration("abc"),
         lambda: ar.demonstration(None),

@@ -261,6 +261,10 @@ def test_functions_of_state_and_action() -> None:
     assert torch.allclose(moves.reward_scale * moves.z.double(), both, rtol=1e-5)
     with pytest.raises(ar.UserError, match="between 0 and 4"):
         agent.ask(ar.demonstration([24, 25], [7, 1]))
+    with pytest.raises(ar.UserError, match="whole numbers"):
+        agent.ask(ar.demonstration([24, 25], [0.5, 1]))
+    with pytest.raises(ar.UserError, match=r"expected numbers \(n,\)"):
+        agent.ask(ar.demonstration([24, 25], [[1], [2]]))
 
 
 def test_a_function_of_actions_needs_an_agent_that_sees_them(agent: ar.Agent) -> None:
@@ -367,7 +371,6 @@ def test_constant_rewards_are_pointed_out(agent: ar.Agent) -> None:
         (lambda: ar.goal(1, state=3), "not both"),
         (lambda: ar.demonstration([]), "got none"),
         (lambda: ar.demonstration(3), "got none"),
-        (lambda: ar.demonstration([1, 2], [[1], [2]]), r"expected \(n,\)"),
         (lambda: ar.samples([1, 2, 3, 4, 5, 6], [1, 2, 3]), "expected"),
         (lambda: ar.from_z([[1.0]]), "expected"),
         (lambda: ar.from_z([np.nan]), "index 0"),

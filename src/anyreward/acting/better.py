@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,7 +130,9 @@ def refined(policy: Policy, steps: int) -> Policy:
 def refined_on_points(policy: Policy, points: KeptPoints) -> Policy:
     """The optimal policy for the reward among points, by value iteration from the policy's own values."""
     table, pays = points.table, reward_function(policy.reward, policy.knowledge)
-    r = rewards_at(points, pays, policy.knowledge) / policy.reward_scale
+    gamma = policy.knowledge.settings.gamma
+    paid = (1 - gamma**points.kept) / (1 - gamma)  # the reward of a point counts for as long as its action is kept
+    r = paid * rewards_at(points, pays, policy.knowledge) / policy.reward_scale
     start = policy.greedy().state_values(table.states.rows, points.features).to(table.share)
     Q = table.seen_only(r + table.ahead(table.optimal(r, start[None])))  # (1, M, A)
     return planned(policy, Plan(points, Q))
@@ -149,7 +152,7 @@ def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: K
     every = np.arange(points.action_set.count if phi.include_action else 1)
     acts = points.action_set.table if phi.action_set.continuous else every
     rewards = np.stack([pays(phi.with_action(points.features, acts[a])) for a in every], 1)
-    return torch.from_numpy(rewards).to(points.table.share)[None] * points.paid
+    return torch.from_numpy(rewards).to(points.table.share)[None]
 
 
 def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge, starts: Tensor) -> float:
@@ -158,11 +161,13 @@ def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Kno
     It is without discount up to the time limit of episodes, if they have one and may terminate.
     """
     table, r, (steps, whole) = points.table, rewards_at(points, pays, knowledge), horizon(knowledge)
-    undiscounted = 1 / knowledge.settings.gamma if whole else 1.0  # the table's shares include gamma
+    gamma, kept = knowledge.settings.gamma, points.kept
+    undiscounted = gamma**-kept if whole else 1.0  # the table's shares include gamma
+    r = r * (kept if whole else (1 - gamma**kept) / (1 - gamma))
     V = torch.zeros(1, len(points.features))
     if knowledge.model.phi.ends:  # also if there are no steps left, the reward of a terminal state is paid
         V = torch.where(table.states.rows[:, -1] > 0.5, r.amax(2), V)
-    for _ in range(steps):
+    for _ in range(math.ceil(steps / kept)):
         V = table.seen_only(r + undiscounted * table.ahead(V)).amax(2)
     index, share = table.states.locate(starts)
     return float((V[0, index] * share).sum(1).mean())

@@ -124,7 +124,9 @@ def neighbour_model(
     a box, the model is that of some listed ones, ``box``, and an action is kept for some transitions (`kept_for`).
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
-    data = data.at(_some_rows(len(data.actions), rows, ended | _arrives(data, ends)))
+    ended = ended | _arrives(data, ends)
+    terminal = bool(ended.any()) or bool(data.terminated.any())
+    data = data.at(_some_rows(len(data.actions), rows, ended))
     given = data
     if box is not None:
         data = data._replace(actions=torch.from_numpy(box.nearest(data.actions.numpy())))
@@ -144,7 +146,9 @@ def neighbour_model(
         states.triangulate(ends)
         local = LocalModel(given, 0 if box else actions, ends, scale[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
-    kept = 1 if box is None or local is None or ends else kept_for(centres, change)
+    kept = 1
+    if box is not None and local is not None and not terminal:
+        kept = kept_for(centres[:, : len(local.scale)], change[:, : len(local.scale)])
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -152,12 +156,10 @@ def neighbour_model(
         if k == 0:  # never taken
             seen.append(last)
             continue
-        if box is not None and local is not None and not ends:
+        if box is not None and local is not None and not terminal:
             k = 1
-            taken, reached = np.repeat(box.table[action : action + 1], M, axis=0), centres.numpy()
-            for _ in range(kept):
-                reached, *_ = local.step(reached, taken)
-            arrived, continues = torch.from_numpy(reached) * scale, torch.ones(M, dtype=torch.float64)
+            arrived = _kept_outcomes(local, centres, scale, box.table[action], kept)
+            continues = torch.ones(M, dtype=torch.float64)
         elif local is not None and local.smooth:
             k = 1
             taken = np.array([action] if box is None else box.table[action : action + 1])
@@ -197,6 +199,14 @@ def _smooth_outcomes(
     terminal = torch.from_numpy(stops)
     arrived = torch.cat([torch.from_numpy(reached) * scale[:p], terminal[:, None][:, : int(ends)]], 1)
     return arrived, (~last & (ends | ~terminal)).double()
+
+
+def _kept_outcomes(local: LocalModel, centres: Tensor, scale: Tensor, action: Array, kept: int) -> Tensor:
+    """(M, packed) the states after an action (width,) that is kept at points (M, packed), none of them terminal."""
+    reached, p = centres[:, : len(local.scale)].numpy(), len(local.scale)
+    for _ in range(kept):
+        reached, *_ = local.step(reached, np.repeat(action[None], len(reached), axis=0))
+    return torch.cat([torch.from_numpy(reached) * scale[:p], torch.zeros_like(centres[:, p:])], 1)
 
 
 def kept_for(points: Tensor, change: Tensor) -> int:

@@ -112,8 +112,8 @@ class KeptPoints:
     """(M, packed features) of the points"""
     action_set: ActionSet
     """the listed actions of the table"""
-    paid: Tensor
-    """() how often the reward of a point counts: the sum of gamma^k over the transitions for which an action is kept"""
+    kept: int = 1
+    """the number of transitions for which an action is kept"""
 
 
 def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
@@ -146,6 +146,6 @@ def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, eff
         per_point=per_point,
         box=acts if phi.action_set.continuous else None,
     )
-    discount = gamma**found.kept
-    table.following, table.share, table.seen = found.following, (discount * found.share).float(), found.seen
-    return KeptPoints(table, features, acts, torch.tensor((1 - discount) / (1 - gamma), dtype=torch.float32))
+    table.following, table.seen = found.following, found.seen
+    table.share = (gamma**found.kept * found.share).float()
+    return KeptPoints(table, features, acts, found.kept)
