@@ -107,7 +107,7 @@ WORLDS: dict[str, tuple[str, Callable[[ar.Agent], Result], dict[str, Any]]] = {
     "point-maze": ("PointMaze_Medium-v3", point_maze, {}),
     "reacher": ("Reacher-v5", reacher, {}),
     "mountain-car": ("MountainCarContinuous-v0", mountain_car, {}),
-    "half-cheetah": ("HalfCheetah-v5", half_cheetah, {"updates": 100_000}),
+    "half-cheetah": ("HalfCheetah-v5", half_cheetah, {"updates": 60_000}),
 }
 """The Gymnasium id, what is measured, and the settings that are not the defaults."""
 
