@@ -27,7 +27,7 @@ ENVIRONMENTS, STEPS = 4, 500
 
 def chosen_repeat(world: World, seed: int) -> int:
     """The number of times that an action is repeated in training."""
-    acts, random = action_set(world.action_space), np.random.default_rng(seed)
+    acts, random = action_set(world.action_space, world.name), np.random.default_rng(seed)
     most = MOST if world.time_limit is None else min(MOST, max(1, world.time_limit // DECISIONS))
     if acts.box is None or most == 1:
         return 1

@@ -111,7 +111,7 @@ class FeatureMap:
 
     def check_fits(self, name: str, observation_space: Space, action_space: Space) -> None:
         """Raise unless observations and actions are those of this agent's world."""
-        own, other = self.action_set, action_set(action_space)
+        own, other = self.action_set, action_set(action_space, name)
         fit = own.count == other.count if own.box is None else same_kind(own.box, other.space)
         if not same_kind(self.observation_space, observation_space) or not fit:
             kinds = [f"{acts.count} actions" if acts.box is None else f"actions {acts.box}" for acts in (own, other)]

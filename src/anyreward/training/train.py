@@ -74,7 +74,7 @@ def train(
     opened = _open(source, progress)
     given, of_run = split_changes(changes)
     own, own_run = split_changes(opened.settings_for(given.get("method", "fb")) if isinstance(opened, World) else {})
-    box = action_set(opened.action_space).box is not None
+    box = action_set(opened.action_space, opened.name).box is not None
     own = (BOX.get(preset, {}) if box else {}) | own
     s = settings.with_(**given) if settings else settings_of(preset, **{**own, **given})
     run = run.with_(**of_run) if run else RunSettings(**{**own_run, **of_run})
@@ -214,7 +214,7 @@ def untrained(
     phi = feature_map(
         features or s.features,
         source.observation_space,
-        action_set(source.action_space),
+        action_set(source.action_space, source.name),
         bool(s.features_include_action),
         source.feature_names,
         source.feature_table,

@@ -18,6 +18,8 @@ ROUNDING = 1e-4
 """Share of an action's range by which it may be outside of it."""
 BEYOND = 1.25
 """Actions that cover a box are spread over one larger by this factor, then clipped: the ends are often best."""
+LARGEST_WHOLE = 2**53
+"""Bounds of whole numbers that are as large mean that there are none; float64 holds all whole numbers below."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,8 @@ class ActionSet:
         """(n, width) actions of the box in its own units, as numbers; they are clipped to its bounds."""
         scaled = np.asarray(self.table[np.asarray(actions)] if self.levels else actions, dtype=np.float64)
         low, high = self._ends
-        return np.asarray(low + (np.clip(scaled, -1.0, 1.0) + 1) / 2 * (high - low))
+        rows = low + (np.clip(scaled, -1.0, 1.0) + 1) / 2 * (high - low)
+        return np.asarray(np.clip(rows, low, high))  # the sum may be rounded up
 
     def inward(self, actions: Any) -> Array:
         """The inverse of `outward`; a listed action of a box becomes the number of the nearest one."""
@@ -143,21 +146,35 @@ class ActionSet:
         return self if self.box is None else ActionSet(levels**self.width, box=self.box, levels=levels)
 
 
-def action_set(space: Space) -> ActionSet:
-    """The actions of a space, Discrete or a bounded Box; raises for any other."""
+def action_set(space: Space, world: str = "") -> ActionSet:
+    """The actions of a space, Discrete or a bounded Box; raises for any other.
+
+    ``world`` names the environment in error messages.
+    """
     if isinstance(space, gym.spaces.Discrete):
         return ActionSet(int(space.n), int(space.start))
+    given = f"The action space{f' of {world}' if world else ''} is {shown(space)}"
     if not isinstance(space, gym.spaces.Box):
         raise UserError(
-            f"The action space is {shown(space)}; supported: Discrete, and Box with finite bounds. Wrap the "
-            "environment so that it takes one of these (gymnasium.wrappers.TransformAction)."
+            f"{given}; supported: Discrete, and Box with finite bounds. Wrap the environment so that it takes one of "
+            "these (gymnasium.wrappers.TransformAction)."
         )
     if space.dtype is None or space.dtype.kind not in "fiu" or int(np.prod(space.shape)) == 0:
-        raise UserError(f"The action space is {shown(space)}; supported: a Box of at least one number.")
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UserError(
-            f"The action space is {shown(space)}, which has no finite bounds; actions are scaled to them, so they "
-            "are needed. Wrap the environment: gymnasium.wrappers.TransformAction(env, lambda action: action, "
+            f"{given}; supported: a Box of at least one number, of floats or whole numbers. Wrap the environment "
+            "(gymnasium.wrappers.TransformAction)."
+        )
+    most = np.inf if space.dtype.kind == "f" else LARGEST_WHOLE  # integers have no infinity
+    if not all((np.isfinite(end) & (end > -most) & (end < most)).all() for end in (space.low, space.high)):
+        raise UserError(
+            f"{given}, which has no finite bounds; actions are scaled to them, so they are needed. Wrap the "
+            "environment: gymnasium.wrappers.TransformAction(env, lambda action: action, "
             f"gymnasium.spaces.Box(-1.0, 1.0, {tuple(space.shape)})), with the bounds that are useful."
+        )
+    if (space.low > space.high).any():
+        at = tuple(np.argwhere(space.low > space.high)[0])
+        raise UserError(
+            f"{given}, where low {space.low[at]:g} is larger than high {space.high[at]:g}; expected low <= high. "
+            "Exchange the bounds in the environment."
         )
     return ActionSet(0, box=space)

@@ -67,7 +67,7 @@ class Stepper:
         if isinstance(self.space, gym.spaces.Dict) and seen_space(self.space) is not self.space:
             self._goals = self.space["achieved_goal"]
         self._processes = isinstance(env.unwrapped, AsyncVectorEnv)
-        self.action_set: ActionSet = action_set(env.single_action_space)
+        self.action_set: ActionSet = action_set(env.single_action_space, self.name)
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._ended = np.zeros(env.num_envs, dtype=bool)  # the episodes that ended in the last step
         self._observations: Any = None

@@ -87,7 +87,7 @@ class World:
     @property
     def actions(self) -> int:
         """The number of listed actions; 0 if every action of a box is possible."""
-        return action_set(self.action_space).count
+        return action_set(self.action_space, self.name).count
 
 
 def open_world(world: World | str | Path | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> World:
