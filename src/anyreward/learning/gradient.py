@@ -25,6 +25,10 @@ class GradientMethod(Method):
         self.learner = Learner(model.F, model.B, model.bias, s.first_step, model.actor, relative_rates(s))
         self.networks = self.learner.networks
 
+    def finished(self) -> Model:
+        """A copy of the model, which computes exactly what it computes after it was saved and loaded."""
+        return self.model.copied()
+
     @abstractmethod
     def draw(self, n: int) -> Any:
         """The minibatches of n updates, stacked."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +78,17 @@ class Model:
         """Move networks and encoders to a device, in place."""
         for module in self.modules.values():
             module.to(device)
+
+    def copied(self) -> Model:
+        """A copy with each weight in memory of its own, in PyTorch's usual layout, as after loading.
+
+        Training holds the weights in one vector. Sums over weights in another layout are rounded in another way.
+        """
+        modules: dict[str, Any] = copy.deepcopy(self.modules)  # together: a basis shares an encoder
+        for module in modules.values():
+            for weight in module.parameters():
+                weight.data = weight.data.clone(memory_format=torch.contiguous_format)
+        return replace(self, **modules)
 
     @property
     def modules(self) -> dict[str, nn.Module]:
