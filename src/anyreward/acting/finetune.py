@@ -277,9 +277,9 @@ def finetune(
                 tuner.remember(*collector.collect_rewarded(STEPS_AT_ONCE, epsilon, _greedy(tuned), _no_z))
             index = torch.randint(len(tuner.experience), (batch_size,), generator=random)
             error = tuner.update(index, learning_rate * learning_rate_factor(done / updates, 0.5))
+            if not math.isfinite(error):
+                raise UserError("Fine-tuning diverged. Lower learning_rate.")
             if (done + 1) % 200 == 0 or done + 1 == updates:
-                if not math.isfinite(error):
-                    raise UserError("Fine-tuning diverged. Lower learning_rate.")
                 bar.show(done + 1, f"Bellman error {error:.3g}")
     for module in (tuned.tuned, tuned.chooser):
         if isinstance(module, nn.Module | TunedBox):

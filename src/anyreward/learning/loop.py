@@ -63,7 +63,7 @@ class Learning:
 def begin(model: Model, replay: Replay, s: Settings, run: RunSettings | None = None) -> Learning:
     """The state of a new run, on the device of its settings."""
     run = run or RunSettings()
-    check_compile(s, run)
+    check_compile(model.phi, s, run)
     model.to(open_device(run.device))
     return Learning(method_of(model.phi, s)(model, replay, s, run), replay, s)
 

@@ -34,8 +34,10 @@ def settled_dim(phi: FeatureMap, s: Settings) -> Settings:
     return s
 
 
-def check_compile(s: Settings, run: RunSettings) -> None:
+def check_compile(phi: FeatureMap, s: Settings, run: RunSettings) -> None:
     """Raise a UserError if compile is on and the updates have no compiled version."""
+    if run.compile and phi.action_set.continuous:
+        raise UserError("compile is on, but compiled updates support no continuous actions. Turn compile off.")
     if run.compile and (s.method != "fb" or s.first_step or s.bias):
         raise UserError(
             "compile is on, but compiled updates support neither first_step=1 nor bias nor methods other than fb. Turn "

@@ -35,7 +35,7 @@ SIMULATED = 10_000
 
 def available_run(model: Model, s: Settings, run: RunSettings) -> RunSettings:
     """The run settings with the threads and compiled updates that this machine has."""
-    check_compile(s, run)  # before anything is compiled
+    check_compile(model.phi, s, run)  # before anything is compiled
     device, most = open_device(run.device), torch.get_num_threads()
     if run.compile and device.type == "cpu" and not load_updates():
         run = run.with_(compile=False)
