@@ -311,6 +311,8 @@ def same_kind(a: Space, b: Space) -> bool:
         case spaces.Box(), spaces.Box():
             unbounded = any(not np.isfinite(np.stack([box.low, box.high])).any() for box in (a, b))
             return a.shape == b.shape and a.dtype == b.dtype and (unbounded or a == b)
+        case spaces.MultiBinary(), spaces.MultiBinary():
+            return a.shape == b.shape  # they may be given by a number or by a shape
         case spaces.Tuple(), spaces.Tuple():
             return len(a.spaces) == len(b.spaces) and all(map(same_kind, a.spaces, b.spaces))
         case spaces.Dict(), spaces.Dict():
@@ -330,7 +332,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
         case "MultiDiscrete":
             return spaces.MultiDiscrete(data["nvec"], start=data["start"])
         case "MultiBinary":
-            return spaces.MultiBinary(data["shape"])
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case "Box":
             dtype = np.dtype(data["dtype"])
             if dtype.kind == "b":
