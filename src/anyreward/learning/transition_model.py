@@ -35,6 +35,8 @@ ENDED = 0.01
 """Unit of distance of the flag of terminal states: they are a hundred standard deviations from all others."""
 MOST_KEPT = 8
 """Largest number of transitions for which a model among points keeps an action of a box."""
+SLOWEST = 0.01
+"""Smallest relative change of a number that still makes points finer."""
 MODEL_ROWS = 200_000
 """Largest number of transitions that are searched for neighbours."""
 
@@ -130,7 +132,8 @@ def neighbour_model(
     given = data
     if box is not None:
         data = data._replace(actions=torch.from_numpy(box.nearest(data.actions.numpy())))
-    scale, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
+    spread, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
+    scale = spread if box is None or effects or terminal else by_pace(spread, data, ends)
     x = data.observations.double() / scale
     change = (data.next_observations.double() - data.observations.double()) / scale
     over = x[:, -1] > 0.5 if ends else None
@@ -144,7 +147,7 @@ def neighbour_model(
     else:
         states.know((centres * scale).float(), scale)
         states.triangulate(ends)
-        local = LocalModel(given, 0 if box else actions, ends, scale[: x.shape[1] - ends].numpy())
+        local = LocalModel(given, 0 if box else actions, ends, spread[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
     kept = 1
     if box is not None and local is not None and not terminal:
@@ -203,10 +206,25 @@ def _smooth_outcomes(
 
 def _kept_outcomes(local: LocalModel, centres: Tensor, scale: Tensor, action: Array, kept: int) -> Tensor:
     """(M, packed) the states after an action (width,) that is kept at points (M, packed), none of them terminal."""
-    reached, p = centres[:, : len(local.scale)].numpy(), len(local.scale)
+    p = len(local.scale)
+    reached = (centres * scale)[:, :p].numpy() / local.scale
     for _ in range(kept):
         reached, *_ = local.step(reached, np.repeat(action[None], len(reached), axis=0))
-    return torch.cat([torch.from_numpy(reached) * scale[:p], torch.zeros_like(centres[:, p:])], 1)
+    return torch.cat([torch.from_numpy(reached * local.scale), torch.zeros_like(centres[:, p:])], 1)
+
+
+def by_pace(spread: Tensor, data: Transitions, ends: bool) -> Tensor:
+    """(packed,) the unit of distance in each column: its spread, but smaller in numbers that change slowly.
+
+    A position changes by little in a transition, and a speed by much, so points must tell positions apart better. The
+    unit is the spread times the square root of the change in a transition, relative to that of the fastest number.
+    """
+    change = ((data.next_observations - data.observations).double() / spread).square().mean(0).sqrt()
+    p = len(spread) - ends
+    pace = change[:p] / change[:p].max().clamp(min=1e-12)
+    unit = spread.clone()
+    unit[:p] *= torch.where(pace > 0, pace, torch.ones_like(pace)).clamp(min=SLOWEST).sqrt()
+    return unit
 
 
 def kept_for(points: Tensor, change: Tensor) -> int:
