@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from anyreward.acting.exact import Scores, score_policies
+from anyreward.acting.exact import Scores
 from anyreward.acting.play import Returns, evaluate
 from anyreward.acting.policy import Policy
 from anyreward.agent import Agent
@@ -20,7 +20,7 @@ from anyreward.worlds.spaces import Array
 WORLD = "Pendulum-v1"
 OWN = "-(arctan2(f1, f0)**2 + 0.1 * f2**2)"
 """The environment's own reward without its small cost of torque, which is not a function of the state."""
-TORQUES = 17
+TORQUES = 9
 """Number of torques of the optimum."""
 Reward = Callable[[Array], Array]
 """(n,) rewards of features (n, 3): cosine, sine and speed"""
@@ -92,14 +92,23 @@ def on_grid(policy: Policy, grid: PendulumGrid) -> Array:
     return pi
 
 
-def score_family(agent: Agent, grid: PendulumGrid, name: str, n: int, seed: int, refine: int | None = None) -> Answered:
-    """Exact scores on the grid of the answers to n rewards of a family."""
-    rng, seen = np.random.default_rng([seed, *name.encode()]), grid.mdp.observations.astype(np.float64)
+def score_family(
+    agent: Agent, grid: PendulumGrid, name: str, n: int, seed: int, refine: Sequence[int | None] = (None,)
+) -> list[Answered]:
+    """Exact scores on the grid of the answers to n rewards of a family, for each of some numbers of steps to refine."""
+    rng, mdp, seen = np.random.default_rng([seed, *name.encode()]), grid.mdp, grid.mdp.observations.astype(np.float64)
     drawn = [FAMILIES[name](rng) for _ in range(n)]
-    policies = [agent.ask(reward(one, name), refine) for one in drawn]
-    pi = np.stack([on_grid(policy, grid) for policy in policies])
-    r = grid.mdp.on_states(np.stack([one(seen) for one in drawn]))
-    return Answered(drawn, policies, score_policies(grid.mdp, pi, r))
+    r = mdp.on_states(np.stack([one(seen) for one in drawn]))
+    uniform = np.full((1, mdp.states, mdp.actions), 1.0 / mdp.actions)
+    optimal, random = mdp.optimal_value(r).mean(1), mdp.policy_value(uniform, r).mean(1)
+    answers = []
+    for steps in refine:
+        policies = [agent.ask(reward(one, name), steps) for one in drawn]
+        values = [
+            mdp.policy_value(on_grid(p, grid)[None], one[None]).mean() for p, one in zip(policies, r, strict=True)
+        ]
+        answers.append(Answered(drawn, policies, Scores(np.array(values), optimal, random)))
+    return answers
 
 
 def own_returns(agent: Agent, episodes: int = 100, seed: int = 1, refine: int | None = None) -> Returns:
@@ -111,6 +120,7 @@ def suite(agent: Agent, n: int, seed: int = 0, refine: int | None = None) -> dic
     """A summary of the scores of all families: 0 for the random policy, 1 for the optimal one."""
     grid, found = grid_of(agent), {}
     for name in FAMILIES:
-        x = score_family(agent, grid, name, n, seed, refine).scores.normalised
+        (answered,) = score_family(agent, grid, name, n, seed, [refine])
+        x = answered.scores.normalised
         found[name] = {"mean": float(x.mean()), "p5": float(np.percentile(x, 5)), "worst": float(x.min()), "rewards": n}
     return found
