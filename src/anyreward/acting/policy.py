@@ -270,7 +270,7 @@ class Policy:
         taken = acts.outward(actions)
         if not single:
             return taken
-        return taken[0] if acts.box is not None else int(taken[0])
+        return np.asarray(taken[0]) if acts.box is not None else int(taken[0])
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
