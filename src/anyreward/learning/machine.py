@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,6 +60,16 @@ def box_update_flop(F: ForwardBox, B: nn.Module, s: Settings) -> int:
     of_actor = (3 * actor + 2 * all_F) if actor else 0  # forward and backward, through F to its actions
     networks = b * (3 * all_F + targets + of_actor) + 2 * b * 3 * all_B + b * all_B
     return 2 * (networks + 6 * b * b * d)
+
+
+def peak_gflops(size: int = 1024, repeats: int = 6) -> float:
+    """The best rate of several large matrix products."""
+    a, out, seconds = torch.ones(size, size), torch.empty(size, size), []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        torch.mm(a, a, out=out)
+        seconds.append(time.perf_counter() - started)
+    return 2 * size**3 / min(seconds) / 1e9
 
 
 def threads_for(flop: int, available: int) -> int:

@@ -20,9 +20,10 @@ from anyreward.learning.collect import Collector
 from anyreward.learning.fast.compiled import load_updates
 from anyreward.learning.frames import Frames
 from anyreward.learning.loop import begin, learn
-from anyreward.learning.machine import threads, threads_of_one, update_flop
+from anyreward.learning.machine import peak_gflops, threads, threads_of_one, update_flop
+from anyreward.learning.methods import BOX_DIM
 from anyreward.learning.replay import Replay
-from anyreward.learning.settings import RunSettings, Settings, preset, split_changes
+from anyreward.learning.settings import BOX, RunSettings, Settings, preset, split_changes
 from anyreward.model.latent import trained_length
 from anyreward.rewards.knowledge import Knowledge, feature_sample
 from anyreward.rewards.terms import reward
@@ -64,12 +65,6 @@ def prepared(world: World, s: Settings, run: RunSettings | None = None) -> Prepa
     replay = Replay(s.replay_size, frames=Frames(image, 10_000) if image else None)
     stepper = Stepper(world.make_vector(run.environments))
     return Prepared(agent, replay, stepper, Collector(stepper, agent.model.phi, s.seed))
-
-
-def peak_gflops(size: int = 1024) -> float:
-    """The best rate of several large matrix products."""
-    a, out = torch.randn(size, size), torch.empty(size, size)
-    return 2 * size**3 / min(_seconds(lambda: torch.mm(a, a, out=out)) for _ in range(6)) / 1e9
 
 
 def _seconds(run: Callable[[], Any]) -> float:
@@ -294,6 +289,9 @@ def run_bench(parts: tuple[Part, ...], dim: int, show: Show, cycles: int, compil
         for name in ("fast", "paper"):
             show(f"timing updates of preset {name} ...")
             figures[f"updates, {name}"] = bench_updates(world, preset(name, dim=dim, landmarks=0), cycles, compiled)
+        show("timing updates with continuous actions ...")
+        box = preset("fast", **BOX["fast"] | {"dim": BOX_DIM, "landmarks": 0, "action_repeat": 1})
+        figures["updates, continuous actions"] = bench_updates(open_world("Pendulum-v1"), box, cycles, compiled=False)
     others: dict[Part, tuple[str, Callable[[], Figures]]] = {
         "epoch": ("timing an epoch against the plain implementation ...", lambda: bench_epoch(world, compiled)),
         "ask": ("timing answers ...", bench_ask),

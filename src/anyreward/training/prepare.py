@@ -13,7 +13,7 @@ from anyreward.learning.datasets import Dataset
 from anyreward.learning.explorer import can_explore
 from anyreward.learning.fast.compiled import load_updates
 from anyreward.learning.frames import Frames, check_memory
-from anyreward.learning.machine import open_device, threads_for, update_flop
+from anyreward.learning.machine import open_device, peak_gflops, threads_for, update_flop
 from anyreward.learning.method import stream_seed
 from anyreward.learning.methods import check_compile
 from anyreward.learning.replay import Replay, Transitions
@@ -29,6 +29,8 @@ REPLAY_ROW = 200
 """Bytes of a transition on disk, as an estimate, if observations are not images."""
 DISK = 0.5
 """Largest share of the free disk space that a replay buffer may take."""
+LONG = 10**15
+"""Floating-point operations of a run for which the time is estimated before it begins: hours on a CPU."""
 SIMULATED = 10_000
 """For few numbers, where policies are simulated: a tenth of the transitions of a run, up to this number."""
 
@@ -123,8 +125,12 @@ def cost(model: Model, s: Settings, run: RunSettings) -> str:
     if model.landmarks is not None:
         return plan(phi, s.dim, s.landmarks)
     flop = update_flop(model.F, model.B, s)
-    weights = sum(p.numel() for module in (model.F, model.B) for p in module.parameters())
+    networks = [module for module in (model.F, model.B, model.actor) if module is not None]
+    weights = sum(p.numel() for module in networks for p in module.parameters())
     text = f"Networks of {weights:,} weights, d = {s.dim}: {s.updates:,} updates of {flop / 1e9:.2f} GFLOP each."
+    if run.device == "cpu" and s.updates * flop > LONG:
+        hours = s.updates * flop / 1e9 / peak_gflops(repeats=2) / 3600
+        text += f" On this CPU that takes more than {hours:,.0f} hours."
     cores = os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if run.device == "cpu" and not run.compile and run.threads > 1 and load + run.threads > cores + 0.8:
