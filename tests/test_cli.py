@@ -13,6 +13,7 @@ import pytest
 
 import anyreward as ar
 from anyreward.cli import main
+from anyreward.cli.training import options
 from anyreward.tools.doctor import check_parts
 from tests.conftest import needs_compiler
 
@@ -81,6 +82,16 @@ def test_a_world_changes_the_presets_unless_told_otherwise(capsys: pytest.Captur
     assert run(capsys, "train", "anyreward/ContinuousMaze-v0", "--encoding", "plain", "--out", "plain", *TINY)[0] == 0
     assert ar.load("plain").settings.encoding == "plain"
     assert ar.load("plain").settings.steps_per_cycle == 120
+
+
+def test_an_option_that_names_a_default_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """With continuous actions the presets differ, so that a default of the preset is not that of the run."""
+    written = options(["train", "x", "--dim=5", "--no-layer-norm", "--z-mixture.goals", "0.5", "-3"])
+    assert written == ("dim", "no_layer_norm", "z_mixture")
+    names = ["--out", "a", "--landmarks", "0", "--updates", "40", "--hidden", "8", "--steps-per-cycle", "40"]
+    assert run(capsys, "train", "MountainCarContinuous-v0", "--batch-size", "128", "--dim", "4", *names)[0] == 0
+    s = ar.load("a").settings
+    assert (s.batch_size, s.dim, s.random_steps) == (128, 4, 100)  # the last by the preset for continuous actions
 
 
 def test_worlds_that_are_played(capsys: pytest.CaptureFixture[str]) -> None:
