@@ -24,6 +24,8 @@ LATE = 25
 """The number of a late step."""
 MOMENTS = ("reset", "first step", "late step", "late reset")
 TINY: dict[str, Any] = {"updates": 40, "dim": 4, "hidden": 8, "landmarks": 0, "progress": False, "seed": 0}
+TINY |= {"steps_per_cycle": 200}
+LISTED = spaces.Discrete(3, start=1)
 
 
 class Unusual(Exception):
@@ -228,8 +230,10 @@ def faults(space: Space) -> list[Fault]:
 class Broken(gym.Env[Any, Any]):
     """Random observations in episodes of 2 to 8 steps; from a moment on, what it returns has a fault."""
 
-    def __init__(self, space: Space, fault: Fault | None = None, moment: str = "first step") -> None:
-        self.observation_space, self.action_space = space, spaces.Discrete(3, start=1)
+    def __init__(
+        self, space: Space, fault: Fault | None = None, moment: str = "first step", actions: Space = LISTED
+    ) -> None:
+        self.observation_space, self.action_space = space, actions
         self.fault, self.moment, self.steps, self.left, self.delivered = fault, moment, 0, 0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -292,56 +296,147 @@ def random_space(rng: np.random.Generator, depth: int = 0) -> Space:
     return spaces.Tuple(parts) if kind % 2 else spaces.Dict({f"part {i}": part for i, part in enumerate(parts)})
 
 
-def healthy_agent(space: Space) -> Any:
-    """An agent of an environment with an observation space, for which nothing was learned."""
-    return train(Broken(space), **TINY)
+def random_actions(rng: np.random.Generator) -> Space:
+    """A random supported action space: three actions or, in a quarter of the trials, those of a box."""
+    if rng.random() < 0.75:
+        return LISTED
+    low = rng.uniform(-3, 1, (2, 2)).astype(np.float32)
+    every: list[Space] = [
+        spaces.Box(-1, 1, (2,)),
+        spaces.Box(low, low + rng.uniform(0, 3, (2, 2)).astype(np.float32)),
+        spaces.Box(0.1, 0.3, (1,), np.float64),
+        spaces.Box(-3, 3, (2,), np.int64),
+        spaces.Box(0, 255, (1,), np.uint8),
+    ]
+    return every[int(rng.integers(len(every)))]
 
 
-def enter(way: str, world: Any, agent: Any = None) -> None:
+def bad_actions() -> dict[str, Space]:
+    """Action spaces that are refused."""
+    reversed_box, of_nan = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,))
+    reversed_box.low, reversed_box.high = reversed_box.high, reversed_box.low
+    of_nan.high = np.array([1, np.nan], dtype=np.float32)
+    return {
+        "no bounds": spaces.Box(-np.inf, np.inf, (2,)),
+        "no bound above": spaces.Box(np.zeros(2, np.float32), np.array([1, np.inf], np.float32)),
+        "whole numbers without bounds": spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+        "a bound of NaN": of_nan,
+        "low above high": reversed_box,
+        "no numbers": spaces.Box(-1, 1, (2, 0)),
+        "booleans": spaces.Box(0, 1, (2,), np.bool_),
+        "categories": spaces.MultiDiscrete([2, 3]),
+        "bits": spaces.MultiBinary(2),
+        "tuple": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(2)]),
+        "dict": spaces.Dict({"torque": spaces.Box(-1, 1, (1,))}),
+        "text": spaces.Text(3),
+    }
+
+
+def healthy_agent(space: Space, actions: Space = LISTED) -> Any:
+    """An agent of an environment with these spaces, for which nothing was learned."""
+    return train(Broken(space, actions=actions), **_tiny(actions))
+
+
+def _tiny(actions: Space) -> dict[str, Any]:
+    """Settings of a short run; without the networks of novelty, which take most of its time."""
+    return TINY if actions is LISTED else TINY | {"explore": "z"}
+
+
+def enter(way: str, world: Any, agent: Any = None, actions: Space = LISTED) -> None:
     """Use an environment in one of the ways of the library."""
     if way == "train":
-        train(world, **TINY)
+        train(world, **_tiny(actions))
     elif way == "evaluate":
-        evaluate(RandomPolicy(3, 1), world, episodes=30)
+        evaluate(RandomPolicy(actions), world, episodes=30)
     elif way == "rollout":
-        rollout(RandomPolicy(3, 1), world, episodes=30)
+        rollout(RandomPolicy(actions), world, episodes=30)
     else:
         agent.sample_rewards(world, budget=100, progress=False)
 
 
 @contextmanager
-def registered(space: Space, fault: Fault, moment: str) -> Iterator[list[Broken]]:
-    """Register the environment as `ID`; the list holds those that were made."""
+def registered(
+    space: Space, fault: Fault | None, moment: str, each: Callable[[int], Space] = lambda _: LISTED
+) -> Iterator[list[Broken]]:
+    """Register the environment as `ID`; the list holds those that were made.
+
+    ``each`` gives the action space of the environment that is made first, second, ...
+    """
     made: list[Broken] = []
 
     def make(**_: Any) -> Broken:
-        made.append(Broken(space, fault, moment))
+        made.append(Broken(space, fault, moment, each(len(made))))
         return made[-1]
 
-    gym.register(ID, entry_point=make, disable_env_checker=fault.fine)  # the checker refuses more
+    strict = fault is not None and not fault.fine
+    gym.register(ID, entry_point=make, disable_env_checker=not strict)  # the checker refuses more
     try:
         yield made
     finally:
         gym.registry.pop(ID)
 
 
-def outcome(fault: Fault, made: list[Broken], name: str, use: Callable[[], None]) -> str:
-    """What came of a fault: "refused", "worked", "tracebacks", "silent", or "" if it did not happen."""
+def refusal(name: str, use: Callable[[], None]) -> str:
+    """What came of using an environment: "refused" in one line that names it, "tracebacks", or "" if it worked."""
     try:
         use()
     except UserError as error:
         line = str(error)
-        named = "\n" not in line and name in line and len(line) < 1_000
-        return "refused" if named and not fault.fine else "tracebacks"
+        return "refused" if "\n" not in line and name in line and len(line) < 1_000 else "tracebacks"
     except Exception:
         return "tracebacks"
+    return ""
+
+
+def outcome(fault: Fault, made: list[Broken], name: str, use: Callable[[], None]) -> str:
+    """What came of a fault: "refused", "worked", "tracebacks", "silent", or "" if it did not happen."""
+    came = refusal(name, use)
+    if came:
+        return "tracebacks" if fault.fine else came
     if not any(env.delivered for env in made):
         return ""
     return "worked" if fault.fine else "silent"
 
 
+def try_fault(rng: np.random.Generator) -> tuple[str, str]:
+    """What came of a random combination of spaces, fault, moment and way to use the environment; and a description."""
+    space, actions = random_space(rng), random_actions(rng)
+    all_of_them = faults(space)
+    fault = all_of_them[int(rng.integers(len(all_of_them)))]
+    moment = str(rng.choice(MOMENTS if fault.resets else MOMENTS[1:3]))
+    way = str(rng.choice(["train", "evaluate", "sample", "rollout"]))
+    given = str(rng.choice(["object"] if way == "rollout" else ["object", "id", "vector"]))
+    agent = healthy_agent(space, actions) if way == "sample" else None
+    if given == "id":
+        with registered(space, fault, moment, constant(actions)) as made:
+            came = outcome(fault, made, ID, partial(enter, way, ID, agent, actions))
+    else:
+        made = [Broken(space, fault, moment, actions) for _ in range(1 if given == "object" else 3)]
+        world = made[0] if given == "object" else SyncVectorEnv([constant(env) for env in made])
+        came = outcome(fault, made, "Broken", partial(enter, way, world, agent, actions))
+    return came, f"{fault.name!r} at the {moment}, {way}, {given}, {space}, {actions}"
+
+
+def try_actions(rng: np.random.Generator) -> tuple[str, str]:
+    """What came of a random action space that is not supported, or differs between environments; and a description."""
+    space, every = random_space(rng), bad_actions()
+    name = str(rng.choice([*every, "another shape for each", "other bounds for each"]))
+    way = str(rng.choice(["train", "evaluate", "rollout"]))
+    if name in every:
+        if rng.random() < 0.5:
+            came = refusal("Broken", partial(enter, way, Broken(space, actions=every[name])))
+        else:
+            with registered(space, None, "", constant(every[name])):
+                came = refusal(ID, partial(enter, "train" if way == "rollout" else way, ID))
+    else:
+        shape = name.startswith("another")
+        with registered(space, None, "", lambda i: spaces.Box(-1, 1, (i + 1,)) if shape else spaces.Box(-1, i, (2,))):
+            came = refusal(ID, partial(enter, "train", ID))
+    return came or "silent", f"action space: {name}, {way}, {space}"
+
+
 def attack(count: int, seed: int) -> dict[str, int]:
-    """Try random combinations of space, fault, moment and way to use the environment.
+    """Try random faults; every tenth trial has a bad action space.
 
     Returns how many were tried, refused in one line that names the environment, and worked (because nothing is wrong),
     and how many ended in a traceback (or were refused though nothing is wrong) or passed without a word.
@@ -349,26 +444,13 @@ def attack(count: int, seed: int) -> dict[str, int]:
     rng = np.random.default_rng(seed)
     found = {"tried": 0, "refused": 0, "worked": 0, "tracebacks": 0, "silent": 0}
     while found["tried"] < count:
-        space = random_space(rng)
-        all_of_them = faults(space)
-        fault = all_of_them[int(rng.integers(len(all_of_them)))]
-        moment = str(rng.choice(MOMENTS if fault.resets else MOMENTS[1:3]))
-        way = str(rng.choice(["train", "evaluate", "sample", "rollout"]))
-        given = str(rng.choice(["object"] if way == "rollout" else ["object", "id", "vector"]))
-        agent = healthy_agent(space) if way == "sample" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if given == "id":
-                with registered(space, fault, moment) as made:
-                    came = outcome(fault, made, ID, partial(enter, way, ID, agent))
-            else:
-                made = [Broken(space, fault, moment) for _ in range(1 if given == "object" else 3)]
-                world = made[0] if given == "object" else SyncVectorEnv([constant(env) for env in made])
-                came = outcome(fault, made, "Broken", partial(enter, way, world, agent))
+            came, text = try_actions(rng) if found["tried"] % 10 == 0 else try_fault(rng)
         if not came:
             continue
         found["tried"] += 1
         found[came] += 1
         if came in ("tracebacks", "silent"):
-            print(f"{came}: {fault.name!r} at the {moment}, {way}, {given}, {space}")
+            print(f"{came}: {text}")
     return found

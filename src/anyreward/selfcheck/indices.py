@@ -60,10 +60,15 @@ def _outcome(folder: Path, index: dict[str, Any], before: Any, junk: Any, place:
         return "tracebacks"
     numbers = (int, float)
     alike = type(junk) is type(before) or (type(junk) in numbers and type(before) in numbers) or None in (junk, before)
-    if alike or place in FREE or place[:2] == ("world", "recipe") or place[0] == "observation_space":
+    if alike or place in FREE or place[:2] == ("world", "recipe") or _in_space(place):
         return "accepted"  # another value that is as good as the saved one
     print(place, before, junk)
     return "silent"
+
+
+def _in_space(place: tuple[Any, ...]) -> bool:
+    """Whether a path leads into a space, where a bound may be a number or a list of them."""
+    return place[0] == "observation_space" or place[:2] == ("actions", "box")
 
 
 def _places(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
