@@ -46,6 +46,13 @@ def test_own_environment_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(capsys.readouterr().out.split(" +- ")[0]) >= -17  # the best is -13
 
 
+def test_continuous_actions_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/continuous_actions.md"):
+        exec(compile(block, "continuous_actions.md", "exec"), names)
+    assert float(capsys.readouterr().out.split(" +- ")[0]) > -220  # the best is about -140
+
+
 def test_theory_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks("docs/theory.md"):
         exec(compile(block, "theory.md", "exec"), {})
