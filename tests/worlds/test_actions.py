@@ -61,6 +61,13 @@ def test_a_spread_covers_the_box_and_its_ends() -> None:
     assert (three == action_set(spaces.Box(-1, 1, (3,))).spread(64)).all()
 
 
+def changed_box(low: list[float]) -> spaces.Box:
+    """A box whose bounds were changed after it was made."""
+    box = spaces.Box(-1, 1, (2,))
+    box.low = np.array(low, dtype=np.float32)
+    return box
+
+
 @pytest.mark.parametrize(
     ("space", "text"),
     [
@@ -68,11 +75,23 @@ def test_a_spread_covers_the_box_and_its_ends() -> None:
         (spaces.Box(np.array([0, -np.inf], dtype=np.float32), np.ones(2, dtype=np.float32)), "no finite bounds"),
         (spaces.Box(-1, 1, (0,)), "at least one number"),
         (spaces.MultiDiscrete([3, 3]), "supported: Discrete, and Box"),
+        (spaces.Box(0, 1, (2,), np.bool_), "of floats or whole numbers"),
+        (spaces.Box(-(2**63), 2**63 - 1, (1,), np.int64), "no finite bounds.*TransformAction"),
+        (changed_box(low=[np.nan, 0]), "no finite bounds"),
+        (changed_box(low=[-1, 3]), "low 3 is larger than high 1; expected low <= high"),
     ],
 )
 def test_other_spaces_say_what_to_do(space: gym.Space[Any], text: str) -> None:
-    with pytest.raises(UserError, match=text):
-        action_set(space)
+    with pytest.raises(UserError, match=f"^The action space of Robot is .*{text}") as error:
+        action_set(space, "Robot")
+    assert "\n" not in str(error.value)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(-1, 1))
+def test_actions_are_within_their_bounds(low: float, span: float, where: float) -> None:
+    space = spaces.Box(low, low + span, (1,), np.float64)
+    for at in (where, -1.0, 1.0):
+        assert space.contains(action_set(space).outward(np.array([[at]]))[0])
 
 
 def test_given_actions_are_checked() -> None:

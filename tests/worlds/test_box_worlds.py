@@ -154,3 +154,22 @@ def test_goal_dqn_lists_the_actions() -> None:
     assert set(policy.act(4).tolist()) <= {-1.0, 0.0, 1.0}
     with pytest.raises(ar.UserError, match=r"more than 32 actions. Lower action_levels"):
         ar.train(Walk(spaces.Box(-1, 1, (5,)), where), **{**TINY, **levels})
+
+
+def test_a_policy_in_an_environment_with_other_actions(tmp_path: Path) -> None:
+    policy = ar.train(Walk(spaces.Box(-1, 1, (2,))), **TINY).ask(ar.reward("f0"), refine=0)
+    for other in (spaces.Box(-1, 1, (3,)), spaces.Discrete(3)):
+        with pytest.raises(ar.UserError, match=r"chooses among the actions Box\(-1.0, 1.0, \(2,\).*Walk takes"):
+            ar.evaluate(policy, Walk(other), episodes=1)
+        with pytest.raises(ar.UserError, match="trained with"):
+            ar.rollout(policy, Walk(other))
+    wider = Walk(spaces.Box(-2, 2, (2,)))
+    assert np.isfinite(ar.evaluate(policy, wider, episodes=2).mean)  # its actions are some of these
+    with pytest.raises(ar.UserError, match=r"was trained on observations .* and actions Box"):
+        ar.resume(trained(tmp_path), source=wider, updates=120, progress=False)
+
+
+def trained(folder: Path) -> Path:
+    """A run folder of a walk with actions from -1 to 1."""
+    ar.train(Walk(spaces.Box(-1, 1, (2,))), out=folder, **TINY)
+    return folder

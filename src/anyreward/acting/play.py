@@ -211,9 +211,20 @@ class _Record:
 def acting(policy: Acts, stepper: Stepper) -> ActBatch:
     """A policy as a function of batches; policies other than `Policy` get one observation at a time."""
     if isinstance(policy, Policy):
+        _check_actions(policy.model.phi.action_set.space, stepper)
         # an environment visits no walls, and a state that is new is no mistake
         return lambda observations: np.asarray(policy.act(observations, warn=False))
     return lambda observations: np.array([policy.act(o) for o in _each(stepper, observations)])
+
+
+def _check_actions(own: Space, stepper: Stepper) -> None:
+    """Raise if an environment takes actions of another kind, or of another shape, than a policy's ``own``."""
+    other = stepper.action_set.space
+    if type(own) is not type(other) or own.shape != other.shape:
+        raise UserError(
+            f"The policy chooses among the actions {own}; {stepper.name} takes {other}. Play it in an environment with "
+            "the actions that its agent was trained with, or wrap this one (gymnasium.wrappers.TransformAction)."
+        )
 
 
 def _each(stepper: Stepper, observations: Any) -> list[Any]:
