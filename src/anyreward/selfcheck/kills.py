@@ -43,7 +43,7 @@ def known(name: str) -> Known:
 def at_random(count: int, seed: int) -> Result:
     """Kill runs at random moments, some of them several times."""
     rng, result = np.random.default_rng(seed), Result("kill -9 at random moments")
-    for name, run, out, text in _trials(count, "actor"):
+    for name, run, out, text in _trials(count, "torques"):
         expected, seconds, _ = known(name)
         for _ in range(rng.integers(1, 4)):
             process = start(out, run)
@@ -57,7 +57,7 @@ def at_random(count: int, seed: int) -> Result:
 def at_writes(count: int, seed: int) -> Result:
     """Kill runs at each of their operations on files in turn."""
     rng, result = np.random.default_rng(seed), Result("kill -9 at each write")
-    for name, run, out, text in _trials(count, "torques"):
+    for name, run, out, text in _trials(count, "actor"):
         expected, _, operations = known(name)
         process = start(out, run, kill_at=int(rng.integers(1, operations + 1)))
         process.join()

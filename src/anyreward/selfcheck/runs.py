@@ -30,12 +30,12 @@ class Small(NamedTuple):
 
 
 NETWORKS = {"dim": 8, "hidden": 16, "batch_size": 16, "steps_per_cycle": 40, "warmup_steps": 60}
-ACTOR = {"landmarks": 0, "twin": "min", "explore": "novel", "action_repeat": 1, "z_steps": 10, "random_steps": 10}
+ACTOR = {"landmarks": 0, "twin": "min", "explore": "novel", "action_repeat": 1, "z_steps": 50, "random_steps": 10}
 RUNS = {
     "networks": Small("four-rooms", {**NETWORKS, "landmarks": 0, "updates": 400}),
     "tables": Small("FrozenLake-v1", {"updates": 200, "steps_per_cycle": 100}),
     "numbers": Small("CartPole-v1", {**NETWORKS, "updates": 400, "replay_size": 300}),
-    "actor": Small("Pendulum-v1", {**NETWORKS, **ACTOR, "updates": 240}),
+    "actor": Small("Pendulum-v1", {**NETWORKS, **ACTOR, "updates": 200}),
     "torques": Small("Pendulum-v1", {"landmarks": 4, "dim": 24, "updates": 120, "steps_per_cycle": 200}),
 }
 """The last two have continuous actions: those of an actor, and some that are listed."""
