@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import anyreward as ar
 from anyreward.acting.better import refined_on_points
+from anyreward.learning.box_model import by_pace, kept_for
 from anyreward.learning.replay import Transitions
-from anyreward.learning.transition_model import by_pace, kept_for
 from anyreward.rewards.kept import points_of
 
 STEP, GAMMA = 0.01, 0.97

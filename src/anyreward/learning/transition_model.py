@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,10 +32,6 @@ ALIKE, EXAMPLES = 8, 20_000
 """Number of points to interpolate between, and of rows of the data that determine the side of a wall of a state."""
 ENDED = 0.01
 """Unit of distance of the flag of terminal states: they are a hundred standard deviations from all others."""
-MOST_KEPT = 8
-"""Largest number of transitions for which a model among points keeps an action of a box."""
-SLOWEST = 0.01
-"""Smallest relative change of a number that still makes points finer."""
 MODEL_ROWS = 200_000
 """Largest number of transitions that are searched for neighbours."""
 
@@ -82,7 +77,7 @@ def count_model(
     times = torch.bincount(pair, minlength=M * A).double()
     continues = ~data.terminated
     seen = (times > 0).view(M, A) | _ended(states, ends)[:, None]
-    model = _merged(pair[continues], after[continues], 1 / times[pair[continues]], seen)
+    model = merged(pair[continues], after[continues], 1 / times[pair[continues]], seen)
     features = data.features[first][_order(states, data.observations[first])]
     return model, features
 
@@ -123,17 +118,14 @@ def neighbour_model(
     ``rows`` the transitions that are searched. Without ``effects``, distances are those of the numbers alone, and
     changes are those of a `LocalModel`, if the environment is smooth. Otherwise an action's effect is that of its
     ``neighbours`` nearest transitions. There are ``per_point`` transitions for each point. If the data have actions of
-    a box, the model is that of some listed ones, ``box``, and an action is kept for some transitions (`kept_for`).
+    a box, the model is that of some listed ones, ``box``. For data without terminal states, see also `box_model`.
     """
     ended = data.observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
-    ended = ended | _arrives(data, ends)
-    terminal = bool(ended.any()) or bool(data.terminated.any())
-    data = data.at(_some_rows(len(data.actions), rows, ended))
+    data = data.at(some_rows(len(data.actions), rows, ended | arrives(data, ends)))
     given = data
     if box is not None:
         data = data._replace(actions=torch.from_numpy(box.nearest(data.actions.numpy())))
-    spread, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
-    scale = spread if box is None or effects or terminal else by_pace(spread, data, ends)
+    scale, most = spread_of(data.observations, ends), min(most, max(1, len(data.actions) // per_point))
     x = data.observations.double() / scale
     change = (data.next_observations.double() - data.observations.double()) / scale
     over = x[:, -1] > 0.5 if ends else None
@@ -147,11 +139,8 @@ def neighbour_model(
     else:
         states.know((centres * scale).float(), scale)
         states.triangulate(ends)
-        local = LocalModel(given, 0 if box else actions, ends, spread[: x.shape[1] - ends].numpy())
+        local = LocalModel(given, 0 if box else actions, ends, scale[: x.shape[1] - ends].numpy())
     M, A, last = len(states), actions, _ended(states, ends)
-    kept = 1
-    if box is not None and local is not None and not terminal:
-        kept = kept_for(centres[:, : len(local.scale)], change[:, : len(local.scale)])
     pairs, after, shares, seen = [], [], [], []
     for action in range(A):
         own = torch.nonzero(data.actions == action).squeeze(1)
@@ -159,27 +148,22 @@ def neighbour_model(
         if k == 0:  # never taken
             seen.append(last)
             continue
-        if box is not None and local is not None and not terminal:
-            k = 1
-            arrived = _kept_outcomes(local, centres, scale, box.table[action], kept)
-            continues = torch.ones(M, dtype=torch.float64)
-        elif local is not None and local.smooth:
+        if local is not None and local.smooth:
             k = 1
             taken = np.array([action] if box is None else box.table[action : action + 1])
             arrived, continues = _smooth_outcomes(local, centres, scale, taken, last, ends)
         else:
-            index = own[_nearest(described[own], points, k)]  # (M, k)
+            index = own[nearest_rows(described[own], points, k)]  # (M, k)
             arrived = (centres[:, None] + change[index]).flatten(0, 1) * scale
             continues = (~data.terminated[index] & ~last[:, None]).flatten().double() / k
         corners, parts = states.locate(arrived.float())
         pairs.append((torch.arange(M) * A + action).repeat_interleave(k * corners.shape[1]))
         after.append(corners.flatten())
         shares.append((parts.double() * continues[:, None]).flatten())
-        any_action = box is not None and local is not None  # the local model compares actions too
-        near = x[_nearest(x, centres, 1)[:, 0]] if any_action else x[own][_nearest(x[own], centres, 1)[:, 0]]
+        near = x[own][nearest_rows(x[own], centres, 1)[:, 0]]
         seen.append(((near - centres).norm(dim=1) <= 2 * radius) | last)
-    model = _merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
-    return replace(model, kept=kept), data.features[_nearest(described, points, 1)[:, 0]]
+    model = merged(torch.cat(pairs), torch.cat(after), torch.cat(shares), torch.stack(seen, 1))
+    return model, data.features[nearest_rows(described, points, 1)[:, 0]]
 
 
 def _described(x: Tensor, change: Tensor, taken: Tensor, actions: int, radius: float, over: Tensor | None) -> Tensor:
@@ -204,45 +188,6 @@ def _smooth_outcomes(
     return arrived, (~last & (ends | ~terminal)).double()
 
 
-def _kept_outcomes(local: LocalModel, centres: Tensor, scale: Tensor, action: Array, kept: int) -> Tensor:
-    """(M, packed) the states after an action (width,) that is kept at points (M, packed), none of them terminal."""
-    p = len(local.scale)
-    reached = (centres * scale)[:, :p].numpy() / local.scale
-    for _ in range(kept):
-        reached, *_ = local.step(reached, np.repeat(action[None], len(reached), axis=0))
-    return torch.cat([torch.from_numpy(reached * local.scale), torch.zeros_like(centres[:, p:])], 1)
-
-
-def by_pace(spread: Tensor, data: Transitions, ends: bool) -> Tensor:
-    """(packed,) the unit of distance in each column: its spread, but smaller in numbers that change slowly.
-
-    A position changes by little in a transition, and a speed by much, so points must tell positions apart better. The
-    unit is the spread times the square root of the change in a transition, relative to that of the fastest number.
-    """
-    change = ((data.next_observations - data.observations).double() / spread).square().mean(0).sqrt()
-    p = len(spread) - ends
-    pace = change[:p] / change[:p].max().clamp(min=1e-12)
-    unit = spread.clone()
-    unit[:p] *= torch.where(pace > 0, pace, torch.ones_like(pace)).clamp(min=SLOWEST).sqrt()
-    return unit
-
-
-def kept_for(points: Tensor, change: Tensor) -> int:
-    """For how many transitions a model among points (M, p) keeps an action, given the changes (n, p) in one transition.
-
-    A state between points is interpolated. If one transition is much shorter than the distance of points, most of the
-    interpolated state stays where it was, and some of it passes through walls: values would spread like heat. So even
-    the slowest number should change by the distance of points.
-    """
-    apart = KDTree(points.numpy()).query(points.numpy(), min(2, len(points)))[0].reshape(len(points), -1)[:, -1]
-    change = change.square().mean(0).sqrt()
-    moving = change[change > 0]
-    if len(moving) == 0:
-        return 1
-    each = float(np.median(apart)) / math.sqrt(len(moving))  # of the distance, in each number
-    return min(max(math.ceil(each / float(moving.min())), 1), MOST_KEPT)
-
-
 def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor:
     """(n, A, p) the effect of each action near each row of x (n, p): the mean over the nearest two other rows with it.
 
@@ -254,7 +199,7 @@ def behaviours(x: Tensor, change: Tensor, taken: Tensor, actions: int) -> Tensor
         rows = torch.nonzero(taken == action).squeeze(1)
         if len(rows) < 3:
             continue
-        near = rows[_nearest(x[rows], x, 3)]  # (n, 3)
+        near = rows[nearest_rows(x[rows], x, 3)]  # (n, 3)
         itself = near == torch.arange(len(x))[:, None]
         near = near.masked_select(~torch.where(itself.any(1, keepdim=True), itself, _last(itself))).view(-1, 2)
         one, two = change[near].unbind(1)
@@ -268,7 +213,7 @@ def _last(mask: Tensor) -> Tensor:
     return torch.arange(mask.shape[1]).expand_as(mask) == mask.shape[1] - 1
 
 
-def _nearest(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
+def nearest_rows(rows: Tensor, wanted: Tensor, k: int) -> Tensor:
     """(n, k) the indices of the rows (m, p) that are nearest to each of ``wanted`` (n, p)."""
     index: Tensor = torch.from_numpy(KDTree(rows.numpy()).query(wanted.numpy(), k, workers=-1)[1])
     return index.view(len(wanted), k)
@@ -283,7 +228,7 @@ def _tell_apart(
     """
     M, p = len(points), x.shape[1]
     states.know((points[:, :p] * scale).float(), scale)
-    around = _nearest(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
+    around = nearest_rows(points[:, :p], points[:, :p], min(M, 3 * ALIKE))  # (M, c), itself first
     here = torch.arange(M)[:, None]
     between = points[around] - points[:, None]  # (M, c, p + A p)
     differ = (between[..., p:] / radius).reshape(M, around.shape[1], actions, -1).norm(dim=3).amax(2)
@@ -292,7 +237,7 @@ def _tell_apart(
     order = apart.topk(min(M, ALIKE), largest=False)
     alike = torch.where(order.values < torch.inf, around.gather(1, order.indices), here)
     rows = torch.linspace(0, len(x) - 1, min(len(x), EXAMPLES)).long()
-    states.tell_apart((x[rows] * scale).float(), _nearest(points, described[rows], 1)[:, 0], alike)
+    states.tell_apart((x[rows] * scale).float(), nearest_rows(points, described[rows], 1)[:, 0], alike)
 
 
 def spread_of(x: Tensor, ends: bool) -> Tensor:
@@ -310,12 +255,12 @@ def local_model(rows: Transitions, actions: int, ends: bool) -> LocalModel:
     return LocalModel(rows, actions, ends, scale.numpy())
 
 
-def _arrives(data: Transitions, ends: bool) -> Tensor:
+def arrives(data: Transitions, ends: bool) -> Tensor:
     """(n,) which transitions lead to a terminal state."""
     return data.next_observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
 
 
-def _some_rows(n: int, most: int, always: Tensor | None) -> Tensor:
+def some_rows(n: int, most: int, always: Tensor | None) -> Tensor:
     """(m,) about ``most`` of n rows, evenly spaced; those in ``always`` (n,) are included, at most a quarter."""
     chosen = torch.linspace(0, n - 1, min(n, most)).long()
     if always is None or n <= most:
@@ -329,7 +274,7 @@ def _some_rows(n: int, most: int, always: Tensor | None) -> Tensor:
 def _some(x: Tensor, most: int, always: Tensor | None = None) -> Tensor:
     """Distinct rows of x (n, p) from which ``most`` points are chosen."""
     rows = min(CANDIDATES, PER_POINT * most)
-    some: Tensor = torch.unique(x[_some_rows(len(x), rows, always)], dim=0)
+    some: Tensor = torch.unique(x[some_rows(len(x), rows, always)], dim=0)
     return some
 
 
@@ -341,14 +286,14 @@ def spread_points(x: Tensor, most: int, always: Tensor | None = None) -> tuple[T
     x = _some(x, most, always)
     points, radius = far_points(x, min(most, len(x)))
     for _ in range(KMEANS):
-        own = _nearest(points, x, 1)[:, 0]
+        own = nearest_rows(points, x, 1)[:, 0]
         count = torch.bincount(own, minlength=len(points))[:, None]
         mean = torch.zeros_like(points).index_add_(0, own, x) / count.clamp(min=1)
         points = torch.where(count > 0, mean, points)
     return torch.unique(points, dim=0), radius
 
 
-def _merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> TransitionModel:
+def merged(pair: Tensor, after: Tensor, share: Tensor, seen: Tensor) -> TransitionModel:
     """The model of n outcomes: pairs s A + a, next states and shares, (n,) each; equal outcomes are summed."""
     M, A = seen.shape
     outcome, index = torch.unique(pair * M + after, return_inverse=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
+from anyreward.learning.box_model import box_model, terminates
 from anyreward.learning.explorer import can_explore, few_actions
 from anyreward.learning.replay import Replay, Transitions
 from anyreward.learning.transition_model import local_model, neighbour_model
@@ -134,18 +135,21 @@ def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, eff
     phi = model.phi
     acts = few_actions(phi.action_set)
     assert acts is not None
-    table = TransitionTable(model.observation_encoder, acts.count)
-    found, features = neighbour_model(
-        table.states,
-        rows,
-        acts.count,
-        phi.ends,
-        POINTS,
-        effects=effects,
-        neighbours=NEIGHBOURS,
-        per_point=per_point,
-        box=acts if phi.action_set.continuous else None,
-    )
+    table, box = TransitionTable(model.observation_encoder, acts.count), phi.action_set.continuous
+    if box and not effects and not terminates(rows, phi.ends):
+        found, features = box_model(table.states, rows, acts, phi.ends, POINTS, per_point)
+    else:
+        found, features = neighbour_model(
+            table.states,
+            rows,
+            acts.count,
+            phi.ends,
+            POINTS,
+            effects=effects,
+            neighbours=NEIGHBOURS,
+            per_point=per_point,
+            box=acts if box else None,
+        )
     table.following, table.seen = found.following, found.seen
     table.share = (gamma**found.kept * found.share).float()
     return KeptPoints(table, features, acts, found.kept)
