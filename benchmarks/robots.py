@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import numpy as np
 
 import anyreward as ar
 from anyreward.storage.files import write_json
+from anyreward.storage.metrics import read_metrics
 from anyreward.worlds import robotics
 
 RESULTS = Path(__file__).parent / "results" / "robots"
@@ -32,8 +32,8 @@ GOALS = 200
 NEAR = 0.05
 """Distance from a target of Reacher at which it counts as reached; the arm is 0.21 long."""
 CHEETAH = {
-    "forward": "minimum(f8, 10)",
-    "backward": "minimum(-f8, 10)",
+    "forward": "min(f8, 10)",
+    "backward": "min(-f8, 10)",
     "stand": "(abs(f8) < 0.5) * (abs(f1) < 0.5)",
 }
 """Rewards of features: f8 is the forward speed (m/s) and f1 the angle of the body (rad)."""
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("world", choices=WORLDS, nargs="?")
     parser.add_argument("seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--minutes", type=float, help="stop training after this time")
+    parser.add_argument("--measure", action="store_true", help="of the agents that are in runs/ already")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table or options.world is None:
@@ -127,9 +128,11 @@ def main() -> None:
     identity, measure, settings = WORLDS[options.world]
     robotics.register(identity)
     for seed in options.seeds:
-        began, folder = time.monotonic(), f"runs/{options.world}-seed{seed}"
-        agent = ar.train(identity, seed=seed, out=folder, overwrite=True, minutes=options.minutes, **settings)
-        found: Result = {"training_seconds": round(time.monotonic() - began), "updates": agent.updates}
+        folder = Path(f"runs/{options.world}-seed{seed}")
+        if not options.measure:
+            ar.train(identity, seed=seed, out=folder, overwrite=True, minutes=options.minutes, **settings)
+        agent, last = ar.load(folder), read_metrics(folder)[-1]
+        found: Result = {"training_seconds": round(last["seconds"]), "updates": agent.updates}
         found |= {"action_repeat": agent.settings.action_repeat} | measure(agent)
         found = json.loads(json.dumps(found, default=float), parse_float=lambda text: round(float(text), 3))
         write_json(RESULTS / f"{options.world}-seed{seed}.json", found)
