@@ -166,7 +166,7 @@ def test_a_users_feature_function(tmp_path: Path) -> None:
 def test_unsupported_spaces_are_named() -> None:
     env = GoalWorld()
     env.action_space = gym.spaces.MultiDiscrete([2, 3])
-    with pytest.raises(ar.UserError, match=r"action space is MultiDiscrete.*supported: Discrete, and Box"):
+    with pytest.raises(ar.UserError, match=r"action space of GoalWorld is MultiDiscrete.*supported: Discrete, and Box"):
         ar.train(env, **TINY)
     env = GoalWorld()
     env.observation_space = gym.spaces.Dict({"words": gym.spaces.Text(5)})

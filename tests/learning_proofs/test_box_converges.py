@@ -16,6 +16,8 @@ from anyreward.agent import Agent
 
 GAMMA, STEP = 0.8, 0.3
 HORIZON = 60
+TAU, SAMPLES, ROLLOUTS = 0.05, 16, 4
+"""Without an actor: the temperature and the number of sampled actions, and of episodes that are averaged."""
 
 
 def moved(x: Tensor, actions: Tensor) -> Tensor:
@@ -51,7 +53,6 @@ COMMON: dict[str, Any] = {
     "exploration": 1.0,
     "action_repeat": 1,
     "random_steps": 10,
-    "learning_rate": 0.002,
     "smoothing": 0.0,
     "seed": 0,
     "threads": 1,
@@ -68,8 +69,28 @@ def reward_of(agent: Agent, x: Tensor, z: Tensor) -> Tensor:
     return agent.model.backward_map(x[:, None]) @ torch.linalg.solve(B.T @ B / len(B), z)
 
 
+def trained_action(agent: Agent, x: Tensor, z: Tensor, random: torch.Generator) -> Tensor:
+    """(n,) an action of the policy that F is trained on: the actor's, or a softmax over random actions."""
+    if agent.model.actor is not None:
+        return agent.model.greedy(x[:, None], z)[:, 0]
+    actions = 2 * torch.rand(len(x), SAMPLES, generator=random) - 1
+    Q = agent.model.q_at(x[:, None], z.expand(len(x), -1), actions[:, :, None])
+    return actions.gather(1, torch.multinomial(torch.softmax(Q / TAU, 1), 1, generator=random))[:, 0]
+
+
+def trained_q(agent: Agent, x: Tensor, actions: Tensor, z: Tensor) -> Tensor:
+    """(n,) Q of that policy, by rolling out the system; the first action is given."""
+    random, times = torch.Generator().manual_seed(2), 1 if agent.model.actor is not None else ROLLOUTS
+    here, taken, total, weight = x.repeat(times), actions.repeat(times), torch.zeros(times * len(x)), 1.0
+    for _ in range(HORIZON):
+        total += weight * reward_of(agent, here, z)
+        here, weight = moved(here, taken), weight * GAMMA
+        taken = trained_action(agent, here, z, random)
+    return total.view(times, len(x)).mean(0)
+
+
 def true_q(agent: Agent, x: Tensor, actions: Tensor, z: Tensor) -> Tensor:
-    """(n,) Q of pi_z for that reward, by rolling out the system; the first action is given."""
+    """(n,) Q of the greedy pi_z for that reward, by rolling out the system; the first action is given."""
     total, weight = torch.zeros(len(x)), 1.0
     for _ in range(HORIZON):
         total += weight * reward_of(agent, x, z)
@@ -82,8 +103,14 @@ def true_q(agent: Agent, x: Tensor, actions: Tensor, z: Tensor) -> Tensor:
 def agent(request: pytest.FixtureRequest) -> Agent:
     """Successor features: B is fixed, so F . z should be the Q of a reward that is known exactly."""
     kind = {"two F": {"twin": "mean", "actor_twin": "min"}}.get(request.param, {"actor": request.param})
-    sharp = {"temperature": 0.05} if request.param == "samples" else {}
-    fixed = {"method": "successor-features", "basis": "fourier", "dim": 3, "warmup_steps": 2_000}
+    sharp = {"temperature": TAU} if request.param == "samples" else {}
+    fixed = {
+        "learning_rate": 0.002,
+        "method": "successor-features",
+        "basis": "fourier",
+        "dim": 3,
+        "warmup_steps": 2_000,
+    }
     return ar.train(Line(), **COMMON | kind | sharp | fixed)
 
 
@@ -97,7 +124,7 @@ def test_f_is_the_q_of_its_policy(agent: Agent) -> None:
     for z in tasks(agent, 12):
         x, a = (2 * torch.rand(2, 200, generator=random) - 1).unbind()
         Q = agent.model.q_at(x[:, None], z.expand(200, -1), a[:, None, None])[:, 0]
-        true = true_q(agent, x, a, z)
+        true = trained_q(agent, x, a, z)
         errors.append((Q - true).square().mean())
         spread.append(true.var())
     relative = float((torch.stack(errors).mean() / torch.stack(spread).mean()).sqrt())
