@@ -103,7 +103,9 @@ def save_gif(film: Film, path: Path) -> Path:
         frame = Image.fromarray(image).resize((wide * scale, high * scale), Image.Resampling.NEAREST)
         pen, half = ImageDraw.Draw(frame), MARK * scale
         for part in unbroken(film.path[: i + 1], wide):
-            pen.line([(float(x) * scale, float(y) * scale) for x, y in part], fill="white", width=scale)
+            line = [(float(x) * scale, float(y) * scale) for x, y in part]
+            pen.line(line, fill="black", width=scale + 2)  # a rim, for bright backgrounds
+            pen.line(line, fill="white", width=scale)
         for x, y in film.goals * scale:
             pen.ellipse((x - half, y - half, x + half, y + half), fill="white", outline="black")
         for x, y in film.forbidden * scale:
