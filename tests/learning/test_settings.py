@@ -254,9 +254,9 @@ def test_random_settings_are_kept_or_refused() -> None:
 
     rng = random.Random(0)
     found = {"accepted": 0, "refused": 0}
-    for _ in range(1_000):
+    for _ in range(2_000):
         try:
             found[arguments.try_settings(rng)] += 1
         except UserError:
             found["refused"] += 1
-    assert min(found.values()) > 30
+    assert min(found.values()) > 50
