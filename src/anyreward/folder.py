@@ -23,6 +23,7 @@ from anyreward.learning.replay import from_columns
 from anyreward.learning.settings import Count, Range, RunSettings, Settings, check_fields
 from anyreward.learning.shards import Shard
 from anyreward.model.features import FeatureMap
+from anyreward.model.landmark_values import LandmarkValues
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 from anyreward.rewards.kept import KeptPoints, KeptTransitions
@@ -82,6 +83,8 @@ def serialised(knowledge: Knowledge) -> bytes:
     if knowledge.points is not None:
         tensors |= {f"points.{key}": value for key, value in knowledge.points.table.state_dict().items()}
         tensors |= {"points.features": knowledge.points.features, "points.kept": torch.tensor(knowledge.points.kept)}
+        if (values := knowledge.points.values) is not None:
+            tensors |= {"points.landmarks": values.Z, "points.unit": torch.tensor(values.unit).double()}
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
     if knowledge.episodes is not None:
@@ -256,7 +259,7 @@ def _restore(config: dict[str, Any], tensors: dict[str, Tensor], function: Calla
         s,
         with_backward(model, rows, weights, covariance),
         kept,
-        _points(model, tensors),
+        _points(model, tensors, s.dim),
         from_columns(tensors, "held_out.") if "held_out.actions" in tensors else None,
         known.updates,
         _episodes(tensors, known.time_limit),
@@ -299,7 +302,7 @@ def _episodes(tensors: dict[str, Tensor], limit: int) -> Episodes | None:
     return Episodes(starts, limit, torch.zeros(len(starts), dtype=torch.bool) if new is None else new)
 
 
-def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
+def _points(model: Model, tensors: dict[str, Tensor], dim: int) -> KeptPoints | None:
     if "points.features" not in tensors:
         return None
     acts = few_actions(model.phi.action_set)
@@ -307,4 +310,9 @@ def _points(model: Model, tensors: dict[str, Tensor]) -> KeptPoints | None:
         raise ValueError("it holds points, but its actions cannot be listed")
     table = TransitionTable(model.observation_encoder, acts.count)
     table.load_state_dict({name: tensors[f"points.{name}"] for name in table.state_dict()})
+    if "points.landmarks" in tensors:
+        Z = tensors["points.landmarks"]
+        if Z.ndim != 2 or len(Z) == 0 or Z.shape[1] != dim:
+            raise ValueError(f"its points have landmarks {tuple(Z.shape)}; expected (m, {dim})")
+        table.states.beside = LandmarkValues(model, Z, float(tensors["points.unit"]))
     return KeptPoints(table, tensors["points.features"], acts, int(tensors.get("points.kept", torch.tensor(1))))

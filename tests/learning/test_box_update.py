@@ -121,11 +121,13 @@ def _all(learner: Learner) -> list[Tensor]:
 
 
 def _check_actor(learner: Learner, batch: Batch, s: Settings) -> None:
-    assert learner.actor is not None
+    assert learner.actor is not None and isinstance(learner.F, ForwardBox)
+    F = learner.F
 
     def loss() -> float:
         with torch.no_grad():
-            return -float(actor_q(learner, batch.x, batch.z, batch.shown_z, s, None).mean())
+            seen = F.seen(batch.x, batch.shown_z)
+            return -float(actor_q(learner, batch.x, batch.z, batch.shown_z, seen, s, None).mean())
 
     for p in learner.actor.parameters():
         flat, gradient = p.data.view(-1) if p.data.is_contiguous() else p.data.t().reshape(-1), p.grad

@@ -156,19 +156,21 @@ def rewards_at(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: K
 
 
 def promised(points: KeptPoints, pays: Callable[[Tensor], Array], knowledge: Knowledge, starts: Tensor) -> float:
-    """The mean return that a plan among points promises at starts (n, packed), over as many steps as are simulated.
+    """The mean return that a plan among points promises at starts (n, packed).
 
-    It is without discount up to the time limit of episodes, if they have one and may terminate.
+    It is without discount up to the time limit of episodes, if they have one and terminate, and else discounted.
     """
     table, r, (steps, whole) = points.table, rewards_at(points, pays, knowledge), horizon(knowledge)
     gamma, kept = knowledge.settings.gamma, points.kept
-    undiscounted = gamma**-kept if whole else 1.0  # the table's shares include gamma
-    r = r * (kept if whole else (1 - gamma**kept) / (1 - gamma))
     V = torch.zeros(1, len(points.features))
-    if knowledge.model.phi.ends:  # also if there are no steps left, the reward of a terminal state is paid
-        V = torch.where(table.states.rows[:, -1] > 0.5, r.amax(2), V)
-    for _ in range(math.ceil(steps / kept)):
-        V = table.seen_only(r + undiscounted * table.ahead(V)).amax(2)
+    if whole:
+        r = r * kept
+        if knowledge.model.phi.ends:  # also if there are no steps left, the reward of a terminal state is paid
+            V = torch.where(table.states.rows[:, -1] > 0.5, r.amax(2), V)
+        for _ in range(math.ceil(steps / kept)):
+            V = table.seen_only(r + gamma**-kept * table.ahead(V)).amax(2)  # the table's shares include gamma
+    else:
+        V = table.optimal(r * (1 - gamma**kept) / (1 - gamma), V)
     index, share = table.states.locate(starts)
     return float((V[0, index] * share).sum(1).mean())
 

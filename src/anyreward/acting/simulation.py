@@ -14,9 +14,10 @@ from torch import Tensor
 from anyreward.acting.policy import Policy
 from anyreward.learning.explorer import can_explore
 from anyreward.learning.replay import Transitions
-from anyreward.learning.transition_model import local_model
+from anyreward.learning.transition_model import local_model, terminates
 from anyreward.rewards.knowledge import Knowledge
 from anyreward.rewards.reward import Reward
+from anyreward.worlds.actions import ActionSet
 
 Array = np.ndarray[Any, Any]
 Actions = Callable[[Tensor], Tensor]
@@ -26,8 +27,9 @@ EPISODES = 32
 """Number of simulated episodes."""
 LEAST_TRANSITIONS = 1_000
 """Held-out transitions that a simulation needs."""
-HORIZONS = 2.0
-"""Without a time limit, episodes have this many times 1 / (1 - gamma) steps."""
+HORIZONS, MOST_STEPS = 2.0, 256
+"""Where episodes do not end, this many times 1 / (1 - gamma) steps are simulated, at most 256. After these, rewards go
+on as in the second half."""
 AROUND_GOAL = 20
 """Number of nearest features that represent a goal among continuous features."""
 
@@ -36,9 +38,9 @@ class Simulated(NamedTuple):
     """The result of simulated episodes of m policies from n starts."""
 
     returns: Array
-    """(m, n) by which policies are compared: without discount, if episodes terminate and have a time limit"""
+    """(m, n) by which policies are compared: without discount, if episodes end and have a time limit"""
     discounted: Array
-    """(m, n) discounted returns"""
+    """(m, n) discounted returns; without end, if episodes do not end"""
     starts: Array
     """(n, p) the first states"""
 
@@ -48,23 +50,24 @@ class Simulator:
 
     def __init__(self, knowledge: Knowledge, rows: Transitions) -> None:
         phi = knowledge.model.phi
-        self._phi, self._episodes = phi, knowledge.episodes
+        self._phi, self._episodes = phi, knowledge.episodes if terminates(rows, phi.ends) else None
         self._horizon, self._gamma = horizon(knowledge), knowledge.settings.gamma
-        self._model = local_model(rows, phi.actions, phi.ends)
+        known = knowledge.points.values if knowledge.points is not None else None
+        self._model = local_model(rows, phi.actions, phi.ends, known)
 
     @property
     def smooth(self) -> bool:
         """Whether the environment is smooth and nearly deterministic."""
         return self._model.smooth
 
-    def packed(self, x: Array, over: bool = False) -> Tensor:
+    def packed(self, x: Array, over: Array | bool = False) -> Tensor:
         """(n, packed) observations of states x (n, p)."""
         return torch.from_numpy(self._phi.marked((x * self._model.scale).astype(np.float32), over))
 
     def starts(self, n: int, random: np.random.Generator) -> Array:
-        """(n, p) first states of episodes; any held-out states if episodes do not terminate."""
+        """(n, p) first states of episodes; any held-out states if no episode terminates."""
         episodes, p = self._episodes, self._model.x.shape[1]
-        if not self._phi.ends or episodes is None:
+        if episodes is None:
             return self._model.x[random.integers(len(self._model.x), size=n)]
         first = episodes.starts[:, :p].double().numpy() / self._model.scale
         return np.asarray(first[random.integers(len(first), size=n)])
@@ -80,7 +83,8 @@ class Simulator:
         first = self.starts(episodes, random)
         x, whose = np.tile(first, (len(policies), 1)), np.repeat(np.arange(len(policies)), episodes)
         live, total, discounted, weight = np.arange(len(x)), np.zeros(len(x)), np.zeros(len(x)), 1.0
-        for _ in range(steps):
+        recent = np.zeros(len(x))  # the sum of rewards in the second half
+        for t in range(steps):
             if len(live) == 0:
                 break
             actions = self._phi.action_set.sample(random, len(live))
@@ -96,11 +100,26 @@ class Simulator:
                 total[live[over]] += last
             total[live] += paid
             discounted[live] += weight * paid
+            recent[live] += (t >= steps // 2) * paid
             weight *= gamma
             x[live] = after
             live = live[~over]
+        discounted[live] += recent[live] / (steps - steps // 2) * weight / (1 - gamma)
         returns, by_policy = total if whole else discounted, (len(policies), episodes)
         return Simulated(returns.reshape(by_policy), discounted.reshape(by_policy), first)
+
+    def looking_ahead(self, value: Callable[[Tensor], Tensor], acts: ActionSet) -> Actions:
+        """Act by one step of lookahead: the listed action whose next state has the largest ``value``."""
+        every = acts.table if self._phi.action_set.continuous else np.arange(acts.count)
+
+        def choose(packed: Tensor) -> Tensor:
+            x = packed[:, : len(self._model.scale)].double().numpy() / self._model.scale
+            taken = np.concatenate([every] * len(x))
+            after, over, _ = self._model.step(np.repeat(x, acts.count, 0), taken)
+            best = value(self.packed(after, over)).view(len(x), -1).argmax(1)
+            return torch.from_numpy(every)[best]
+
+        return choose
 
     def _features(self, x: Array, actions: Array, nearest: Array, over: bool = False) -> Tensor:
         """(n, packed features) phi(s, a); of the nearest transition, if phi is not the observation itself."""
@@ -132,11 +151,15 @@ def greedy_actions(policy: Policy) -> Actions:
 
 
 def horizon(knowledge: Knowledge) -> tuple[int, bool]:
-    """The number of steps of a simulated episode, and whether that is a whole episode, up to its time limit."""
-    episodes = knowledge.episodes
-    if knowledge.model.phi.ends and episodes is not None and episodes.limit:
+    """The number of steps of a simulated episode, and whether that is a whole episode, up to its time limit.
+
+    Where no episode terminates, as far as held-out transitions show, the time limit only cuts them off.
+    """
+    episodes, rows = knowledge.episodes, knowledge.held_out
+    ends = rows is not None and terminates(rows, knowledge.model.phi.ends)
+    if ends and episodes is not None and episodes.limit:
         return episodes.limit, True
-    return math.ceil(HORIZONS / (1 - knowledge.settings.gamma)), False
+    return min(math.ceil(HORIZONS / (1 - knowledge.settings.gamma)), MOST_STEPS), False
 
 
 def reward_function(reward: Reward, knowledge: Knowledge) -> Callable[[Tensor], Array]:

@@ -3,7 +3,7 @@
 A state between points is interpolated. If one transition is much shorter than the distance of points, most of the
 interpolated state stays where it was, and some of it passes through walls: values would spread like heat. So points are
 finer in numbers that change slowly, and an action is kept until even the slowest number has changed by the distance of
-points.
+points. Where F is a network, near states are also told apart by the values of landmarks (model/landmark_values.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from torch import Tensor
 from anyreward.learning.local_model import LocalModel
 from anyreward.learning.replay import Transitions
 from anyreward.learning.transition_model import (
+    CANDIDATES,
     MODEL_ROWS,
     TransitionModel,
-    arrives,
     merged,
     nearest_rows,
     some_rows,
     spread_of,
     spread_points,
 )
+from anyreward.model.landmark_values import LandmarkValues, unit_of
 from anyreward.model.landmarks import KnownRows
 from anyreward.worlds.actions import ActionSet
 from anyreward.worlds.spaces import Array
@@ -38,29 +39,40 @@ SLOWEST = 0.01
 """Smallest relative change of a number that still makes points finer."""
 
 
-def terminates(data: Transitions, ends: bool) -> bool:
-    """Whether any of the transitions leads to a terminal state; with ``ends`` the last column marks these."""
-    return bool((data.terminated | arrives(data, ends)).any())
-
-
 def box_model(
-    states: KnownRows, data: Transitions, acts: ActionSet, ends: bool, most: int, per_point: int
+    states: KnownRows,
+    data: Transitions,
+    acts: ActionSet,
+    ends: bool,
+    most: int,
+    per_point: int,
+    values: LandmarkValues | None = None,
 ) -> tuple[TransitionModel, Tensor]:
     """Estimate P(s' | s, a) among at most ``most`` well-spread points, for listed actions, and the points' features.
 
     The outcome of an action is that of a `LocalModel`. There are ``per_point`` transitions for each point. No
-    transition terminates; with ``ends`` the last column is the flag of terminal states.
+    transition terminates; with ``ends`` the last column is the flag of terminal states. Points are near each other if
+    their numbers and ``values`` are.
     """
     data = data.at(some_rows(len(data.actions), MODEL_ROWS, None))
     spread, p = spread_of(data.observations, ends), data.observations.shape[1] - ends
     scale = by_pace(spread, data, ends)
     x = data.observations.double() / scale
-    points, radius = spread_points(x, min(most, max(1, len(x) // per_point)))
-    states.know((points * scale).float(), scale)
-    states.triangulate(ends)
+    most = min(most, max(1, len(x) // per_point))
+    if values is None:
+        points, radius = spread_points(x, most)
+        states.know((points * scale).float(), scale)
+        states.triangulate(ends)
+    else:
+        rows = some_rows(len(x), CANDIDATES, None)
+        found = values(data.observations[rows])
+        unit = unit_of(found, x[rows])
+        points, radius = spread_points(torch.cat([x[rows], found / unit], 1), most)
+        points = points[:, : x.shape[1]]
+        states.know((points * scale).float(), scale, replace(values, unit=unit))
     change = (data.next_observations.double() - data.observations.double()) / scale
     kept = kept_for(points[:, :p], change[:, :p])
-    local = LocalModel(data, 0, ends, spread[:p].numpy())
+    local = LocalModel(data, 0, ends, spread[:p].numpy(), values)
     M, A = len(points), acts.count
     pairs, after, shares = [], [], []
     for action in range(A):

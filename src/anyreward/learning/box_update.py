@@ -15,7 +15,7 @@ from anyreward.learning.batch import Batch
 from anyreward.learning.method import Metrics, Report
 from anyreward.learning.settings import Settings
 from anyreward.learning.update import Learner, Targets, in_pieces
-from anyreward.model.actor import combined, smoothed
+from anyreward.model.actor import ForwardBox, Seen, combined, smoothed
 from anyreward.model.losses import expected_forward, fb_gradients, fb_loss, given_gradient, orthonormality_loss
 
 MOST_NOISE = 0.3
@@ -29,6 +29,7 @@ def box_targets(learner: Learner, batch: Batch, s: Settings, random: torch.Gener
     g = batch.g[:, batch.g.shape[1] - k :]
     shared = g.stride(0) == 0  # categories: all minibatches refer to the same features
     width, F_target, actor = batch.actions.shape[2], learner.F_target, learner.actor_target
+    assert isinstance(F_target, ForwardBox)
 
     def ahead(x: Tensor, shown: Tensor, z: Tensor) -> Tensor:
         if actor is not None:
@@ -36,9 +37,7 @@ def box_targets(learner: Learner, batch: Batch, s: Settings, random: torch.Gener
             return combined(F_target(x, actions, shown), z, s.twin == "min")
         m, K = len(x), s.action_samples
         actions = 2 * torch.rand(m * K, width, generator=random, device=random.device) - 1
-        every = (column.repeat_interleave(K, 0) for column in (x, shown, z))
-        x, shown, wide = every
-        F = combined(F_target(x, actions, shown), wide, s.twin == "min")
+        F = combined(F_target.at(F_target.seen(x, shown), actions), z.repeat_interleave(K, 0), s.twin == "min")
         return expected_forward(F.view(m, K, -1), z, s.temperature)
 
     F_next = in_pieces(ahead, batch.next_x, batch.shown_z, batch.z)  # (n b, d)
@@ -54,7 +53,9 @@ def box_update(
 
     B gets the mean of the gradients that it has from each F.
     """
-    Fs = learner.F(batch.x, batch.actions, batch.shown_z)  # (E, b, d)
+    assert isinstance(learner.F, ForwardBox)
+    seen = learner.F.seen(batch.x, batch.shown_z)  # the same for the actions taken and for those of the actor
+    Fs = learner.F.at(seen, batch.actions)  # (E, b, d)
     B = learner.B(batch.g)  # (m, d)
     weight = learner.weight(batch)
     data = (batch.here, batch.first, batch.second, targets.F_next, targets.B)
@@ -70,7 +71,8 @@ def box_update(
     torch.autograd.backward([value for value, _ in learned], [gradient for _, gradient in learned])
     Q = None
     if learner.actor is not None:
-        Q = actor_q(learner, batch.x, batch.z, batch.shown_z, s, random)
+        fixed = [(x.detach(), of_z.detach()) for x, of_z in seen]
+        Q = actor_q(learner, batch.x, batch.z, batch.shown_z, fixed, s, random)
         (-Q.mean()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         Q = Q.detach()
     learner.networks.step(learning_rate)
@@ -79,14 +81,24 @@ def box_update(
 
 
 def actor_q(
-    learner: Learner, x: Tensor, z: Tensor, shown: Tensor, s: Settings, random: torch.Generator | None
+    learner: Learner,
+    x: Tensor,
+    z: Tensor,
+    shown: Tensor,
+    seen: list[Seen],
+    s: Settings,
+    random: torch.Generator | None,
 ) -> Tensor:
-    """(n,) F(s, pi_z(s), z) . z, whose mean the actor maximises; with smoothing, if ``random`` is given."""
+    """(n,) F(s, pi_z(s), z) . z, whose mean the actor maximises; with smoothing, if ``random`` is given.
+
+    ``seen`` is what F computes of (s, z), without gradients.
+    """
     assert learner.actor is not None
+    assert isinstance(learner.F_fixed, ForwardBox)
     actions = learner.actor(x, shown)
     if random is not None:
         actions = smoothed(actions, s.smoothing, MOST_NOISE, random)
-    Q: Tensor = (combined(learner.F_fixed(x, actions, shown), z, s.actor_twin == "min") * z).sum(1)
+    Q: Tensor = (combined(learner.F_fixed.at(seen, actions), z, s.actor_twin == "min") * z).sum(1)
     return Q
 
 

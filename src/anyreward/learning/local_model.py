@@ -1,19 +1,26 @@
 """A model of the steps of an environment whose states are numbers, from the nearest transitions.
 
-If the environment is smooth and nearly deterministic, the change of state is a local linear regression on the nearest
+If the environment is smooth and nearly deterministic, the next state is a local linear regression on the nearest
 transitions with the same action; otherwise it is the change in the nearest one, so that walls and noise stay. Actions
 of a box are numbers like those of the state: the regression is on both.
+
+The regression is of next states, not of changes. States often lie on a surface, such as the cosine and sine of an
+angle; a regression of changes keeps whatever leads away from it, and many steps add it up. One of next states leads
+back, because no data determine their slope across the surface, which is therefore zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.spatial import KDTree
+from torch import Tensor
 
 from anyreward.learning.replay import Transitions
+from anyreward.model.landmark_values import unit_of
 
 Array = np.ndarray[Any, Any]
 
@@ -32,14 +39,22 @@ SMOOTH = 0.1
 class LocalModel:
     """Steps among states x (n, p): numbers in units of ``scale`` (p,), without the flag of terminal states.
 
-    ``actions`` is the number of listed actions; 0 for rows with actions of a box (n, width).
+    ``actions`` is the number of listed actions; 0 for rows with actions of a box (n, width). Transitions are near a
+    state if numbers are, and ``values`` (n, m) of packed observations, if they are given: on one side of a wall.
     """
 
-    def __init__(self, rows: Transitions, actions: int, ends: bool, scale: Array) -> None:
+    def __init__(
+        self,
+        rows: Transitions,
+        actions: int,
+        ends: bool,
+        scale: Array,
+        values: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         if ends:
             rows = rows.at(torch.nonzero(rows.observations[:, -1] < 0.5).squeeze(1))
         p = len(scale)
-        self.rows, self.scale = rows, scale
+        self.rows, self.scale, self._ends = rows, scale, ends
         self.x, after = (x[:, :p].double().numpy() / scale for x in (rows.observations, rows.next_observations))
         self._change, self._taken = after - self.x, rows.actions.numpy()
         self._box = actions == 0
@@ -47,7 +62,13 @@ class LocalModel:
         self._of_action = [np.flatnonzero(self._taken == action) for action in range(actions)]
         if self._box:
             self._of_action = [np.arange(len(self.x))]
-        self._trees = [KDTree(self._inputs[own]) if len(own) else None for own in self._of_action]
+        self._values, beside, self._unit = values, self._inputs[:, :0], 1.0
+        if values is not None:
+            known = values(rows.observations)
+            self._unit = unit_of(known, torch.from_numpy(self.x))
+            beside = known.numpy() / self._unit
+        places = np.concatenate([self._inputs, beside], 1)
+        self._trees = [KDTree(places[own]) if len(own) else None for own in self._of_action]
         self._over = rows.next_observations[:, -1].numpy() > 0.5 if ends else rows.terminated.numpy()
         self._after = KDTree(after) if self._over.any() else None
         k = PER_COEFFICIENT * (self._inputs.shape[1] + 1)
@@ -65,20 +86,32 @@ class LocalModel:
 
     def _changes(self, x: Array, actions: Array, k: int, leave_out: bool = False) -> tuple[Array, Array]:
         """(n, p) changes by actions (n, ...) in states x (n, p), from k neighbours, and (n,) the nearest of these."""
-        change, nearest = np.zeros_like(x), np.zeros(len(x), dtype=np.int64)
+        change, nearest, beside = np.zeros_like(x), np.zeros(len(x), dtype=np.int64), self._beside(x)
         if self._box:
             x, actions = np.concatenate([x, ACTION_UNIT * actions], 1), np.zeros(len(x), dtype=np.int64)
+        places = np.concatenate([x, beside], 1)
         for action, (own, tree) in enumerate(zip(self._of_action, self._trees, strict=True)):
             rows = np.flatnonzero(actions == action)
             if tree is None or len(rows) == 0:
                 continue
-            apart, index = (found.reshape(len(rows), -1)[:, leave_out:] for found in tree.query(x[rows], k + leave_out))
+            apart, index = (
+                found.reshape(len(rows), -1)[:, leave_out:] for found in tree.query(places[rows], k + leave_out)
+            )
             near, nearest[rows] = own[index], own[index[:, 0]]
             if k == 1:
                 change[rows] = self._change[near[:, 0]]
             else:
-                change[rows] = local_linear(self._inputs[near] - x[rows][:, None], apart, self._change[near])
+                inputs = self._inputs[near] - x[rows][:, None]
+                following = inputs[..., : change.shape[1]] + self._change[near]  # next states, relative to x
+                change[rows] = local_linear(inputs, apart, following)
         return change, nearest
+
+    def _beside(self, x: Array) -> Array:
+        """(n, m) the values at states x (n, p), in their unit; none if there are none."""
+        if self._values is None:
+            return x[:, :0]
+        packed = np.concatenate([x * self.scale, np.zeros((len(x), int(self._ends)))], 1, dtype=np.float32)
+        return self._values(torch.from_numpy(packed)).numpy() / self._unit
 
     def step(self, x: Array, actions: Array) -> tuple[Array, Array, Array]:
         """(n, p) the next states of states x (n, p), whether these are terminal (n,), and the nearest transitions (n,).
@@ -91,8 +124,8 @@ class LocalModel:
         return after, over, nearest
 
 
-def local_linear(apart: Array, distance: Array, change: Array) -> Array:
-    """(n, p) linear regressions of ``change`` (n, k, p) on ``apart`` (n, k, p), evaluated at zero.
+def local_linear(apart: Array, distance: Array, values: Array) -> Array:
+    """(n, p) linear regressions of ``values`` (n, k, p) on ``apart`` (n, k, q), evaluated at zero.
 
     ``distance`` (n, k) is the length of ``apart``, ascending; near rows count more.
     """
@@ -103,4 +136,4 @@ def local_linear(apart: Array, distance: Array, change: Array) -> Array:
     slopes = np.eye(inputs.shape[2])
     slopes[0, 0] = 0.0
     gram = weighted @ inputs + RIDGE * weight.sum(1)[:, None, None] * slopes
-    return np.asarray(np.linalg.solve(gram, weighted @ change)[:, 0])
+    return np.asarray(np.linalg.solve(gram, weighted @ values)[:, 0])

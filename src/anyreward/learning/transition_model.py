@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -249,15 +250,22 @@ def spread_of(x: Tensor, ends: bool) -> Tensor:
     return scale
 
 
-def local_model(rows: Transitions, actions: int, ends: bool) -> LocalModel:
+def local_model(
+    rows: Transitions, actions: int, ends: bool, values: Callable[[Tensor], Tensor] | None = None
+) -> LocalModel:
     """The local model of transitions; with ``ends`` the last column marks terminal states."""
     scale = spread_of(rows.observations, ends)[: rows.observations.shape[1] - ends]
-    return LocalModel(rows, actions, ends, scale.numpy())
+    return LocalModel(rows, actions, ends, scale.numpy(), values)
 
 
 def arrives(data: Transitions, ends: bool) -> Tensor:
     """(n,) which transitions lead to a terminal state."""
     return data.next_observations[:, -1] > 0.5 if ends else torch.zeros(len(data.actions), dtype=torch.bool)
+
+
+def terminates(data: Transitions, ends: bool) -> bool:
+    """Whether any of the transitions leads to a terminal state; with ``ends`` the last column marks these."""
+    return bool((data.terminated | arrives(data, ends)).any())
 
 
 def some_rows(n: int, most: int, always: Tensor | None) -> Tensor:

@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from anyreward.model.networks import ConvEncoder, dense
 
+Seen = tuple[Tensor, Tensor]
+"""What a network computes of (s, z), whatever the action: see `Embedded.seen`."""
+
 
 def embedding(inputs: int, hidden: int) -> nn.Sequential:
     """The first layers on a part of the inputs: bounded, so that no input dominates, and half as wide at the end."""
@@ -46,10 +49,18 @@ class Embedded(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor, beside: Tensor | None = None) -> Tensor:
         """(n, outputs) for z (n, d) as returned by `preprocess_z`, and ``beside`` (n, width), if there is any."""
+        return self.at(self.seen(x, z), beside)
+
+    def seen(self, x: Tensor, z: Tensor) -> Seen:
+        """What does not depend on ``beside``: the encoded observation (n, width), and the embedding of it with z."""
         x = dense(x, self.width) if self.conv is None else self.conv(x)
+        return x, self.of_z(torch.cat([x, z], 1))
+
+    def at(self, seen: Seen, beside: Tensor | None) -> Tensor:
+        """(n, outputs) for what was `seen`, and ``beside``."""
+        x, of_z = seen
         other = x if beside is None else torch.cat([x, beside], 1)
-        both = torch.cat([self.of_z(torch.cat([x, z], 1)), self.of_other(other)], 1)
-        y: Tensor = self.head(both)
+        y: Tensor = self.head(torch.cat([of_z, self.of_other(other)], 1))
         return y
 
 
@@ -72,7 +83,22 @@ class ForwardBox(nn.Module):
 
     def forward(self, x: Tensor, actions: Tensor, z: Tensor) -> Tensor:
         """(E, n, d) F(s, a, z) of each network, for actions (n, width) and z (n, d) as returned by `preprocess_z`."""
-        return torch.stack([member(x, z, actions) for member in self.members])
+        return self.at(self.seen(x, z), actions)
+
+    def seen(self, x: Tensor, z: Tensor) -> list[Seen]:
+        """What each network computes of (s, z): the same for all actions."""
+        return [member.seen(x, z) for member in self.each()]
+
+    def at(self, seen: list[Seen], actions: Tensor) -> Tensor:
+        """(E, n, d) F(s, a, z) for what was `seen`; each row of it may have several actions (K n, width) in turn."""
+        times = len(actions) // max(len(seen[0][0]), 1)
+        if times > 1:
+            seen = [(x.repeat_interleave(times, 0), of_z.repeat_interleave(times, 0)) for x, of_z in seen]
+        return torch.stack([member.at(own, actions) for member, own in zip(self.each(), seen, strict=True)])
+
+    def each(self) -> list[Embedded]:
+        """The networks."""
+        return [member for member in self.members if isinstance(member, Embedded)]
 
 
 class Actor(nn.Module):

@@ -15,6 +15,7 @@ The tables are filled in by `anyreward.learning.tables`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -81,6 +82,8 @@ class KnownRows(GrowingModule):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
+        self.beside: Callable[[Tensor], Tensor] | None = None
+        """(n, m) what counts for the distance of packed rows (n, packed) beside their numbers; not saved"""
         self.categorical, self._code = encoder.categorical, encoder.codes
         self.register_buffer("rows", torch.zeros(0, encoder.packed))
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
@@ -93,8 +96,9 @@ class KnownRows(GrowingModule):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def know(self, rows: Tensor, scale: Tensor | None = None) -> None:
+    def know(self, rows: Tensor, scale: Tensor | None = None, beside: Callable[[Tensor], Tensor] | None = None) -> None:
         """Set the known packed rows (m, packed), all distinct; ``scale`` is the unit of distance in each column."""
+        self.beside = beside
         if self.categorical:
             codes, order = self._code(rows).sort()
             rows, self.codes = rows[order], codes
@@ -115,7 +119,7 @@ class KnownRows(GrowingModule):
         self._forget()
 
     def _forget(self) -> None:
-        for name in ("_tree", "_triangles", "_surface"):
+        for name in ("_tree", "_triangles", "_surface", "_points"):
             self.__dict__.pop(name, None)
 
     def tell_apart(self, examples: Tensor, example_of: Tensor, alike: Tensor) -> None:
@@ -137,7 +141,12 @@ class KnownRows(GrowingModule):
     @cached_property
     def _tree(self) -> KDTree:
         """Finds the nearest example, or the nearest known row if there are no examples."""
-        return KDTree(self._scaled(self.examples if len(self.examples) else self.rows).numpy())
+        return KDTree((self._scaled(self.examples) if len(self.examples) else self._points).numpy())
+
+    @cached_property
+    def _points(self) -> Tensor:
+        """(M, p) the known rows as `_placed`."""
+        return self._placed(self.rows)
 
     @cached_property
     def _triangles(self) -> tuple[Delaunay, Array] | None:
@@ -173,6 +182,11 @@ class KnownRows(GrowingModule):
     def _scaled(self, rows: Tensor) -> Tensor:
         return (rows / self.scale).double()
 
+    def _placed(self, rows: Tensor) -> Tensor:
+        """(n, p) the numbers by which packed rows (n, packed) are near each other."""
+        x = self._scaled(rows)
+        return x if self.beside is None else torch.cat([x, self.beside(rows)], 1)
+
     def locate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The known rows that packed rows (n, packed) are interpolated from, and their shares: (n, corners) each.
 
@@ -187,7 +201,7 @@ class KnownRows(GrowingModule):
             return index[:, None], (self.codes[index] == wanted).to(self.rows.dtype)[:, None]
         if self._surface is not None:
             return self._on_surface(rows, *self._surface)
-        x = self._scaled(rows)
+        x = self._placed(rows)
         index, share = self._among_nearest(x)
         if self._triangles is not None:
             inside, corners, shares = barycentric(self._triangles[0], x[:, self.numbers].numpy())
@@ -210,8 +224,8 @@ class KnownRows(GrowingModule):
         return index, share.to(self.rows.dtype)
 
     def _among_nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest known rows that are alike, and their shares, for scaled rows x (n, packed)."""
-        points, k = self._scaled(self.rows), self.corners
+        """The nearest known rows that are alike, and their shares, for placed rows x (n, p)."""
+        points, k = self._points, self.corners
         if len(self.examples):
             candidates = self.alike[self.example_of[torch.from_numpy(self._tree.query(x.numpy())[1])]]  # (n, c)
             apart = (points[candidates] - x[:, None]).square().sum(2)

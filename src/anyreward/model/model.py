@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anyreward.errors import UserError
+from anyreward.model.actor import ForwardBox
 from anyreward.model.basis import Basis
 from anyreward.model.encoding import Encoder
 from anyreward.model.features import FeatureMap
@@ -133,10 +134,11 @@ class Model:
     def forward_at(self, observations: Tensor, z: Tensor, actions: Tensor) -> Tensor:
         """F(s, a, z), (n, K, d), of packed observations (n, packed), z (n, d) and actions of the box (n, K, width)."""
         n, K, width = actions.shape
-        x = self.observation_encoder.compact(observations.to(self.device)).repeat_interleave(K, 0)
-        shown = preprocess_z(z.to(self.device)).repeat_interleave(K, 0)
-        F: Tensor = self.F(x, actions.to(self.device).reshape(n * K, width), shown).mean(0)
-        return F.view(n, K, -1)
+        assert isinstance(self.F, ForwardBox)
+        seen = self.F.seen(
+            self.observation_encoder.compact(observations.to(self.device)), preprocess_z(z.to(self.device))
+        )
+        return self.F.at(seen, actions.to(self.device).reshape(n * K, width)).mean(0).view(n, K, -1)
 
     @torch.no_grad()
     def proposals(self, observations: Tensor, z: Tensor) -> Tensor:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from anyreward.errors import UserError
-from anyreward.learning.box_model import box_model, terminates
+from anyreward.learning.box_model import box_model
 from anyreward.learning.explorer import can_explore, few_actions
 from anyreward.learning.replay import Replay, Transitions
-from anyreward.learning.transition_model import local_model, neighbour_model
+from anyreward.learning.tables import MOST_NUMBERS
+from anyreward.learning.transition_model import local_model, neighbour_model, terminates
+from anyreward.model.landmark_values import LandmarkValues
 from anyreward.model.landmarks import TransitionTable
 from anyreward.model.model import Model
 from anyreward.worlds.actions import ActionSet
@@ -116,6 +118,12 @@ class KeptPoints:
     kept: int = 1
     """the number of transitions for which an action is kept"""
 
+    @property
+    def values(self) -> LandmarkValues | None:
+        """The values of landmarks by which points are told apart, if they are."""
+        beside = self.table.states.beside
+        return beside if isinstance(beside, LandmarkValues) else None
+
 
 def kept_points(model: Model, replay: Replay, gamma: float) -> KeptPoints | None:
     """Points for the states of the replay buffer; None if states are categories or many numbers.
@@ -137,7 +145,9 @@ def points_of(rows: Transitions, model: Model, gamma: float, per_point: int, eff
     assert acts is not None
     table, box = TransitionTable(model.observation_encoder, acts.count), phi.action_set.continuous
     if box and not effects and not terminates(rows, phi.ends):
-        found, features = box_model(table.states, rows, acts, phi.ends, POINTS, per_point)
+        many = rows.observations.shape[1] - phi.ends > MOST_NUMBERS  # fewer are triangulated, or on a surface
+        values = LandmarkValues.among(rows.features, model) if many else None
+        found, features = box_model(table.states, rows, acts, phi.ends, POINTS, per_point, values)
     else:
         found, features = neighbour_model(
             table.states,

@@ -191,11 +191,13 @@ def with_listed_actions(phi: FeatureMap, s: Settings) -> FeatureMap:
     return listed if few and Landmarks.possible(listed, s) else phi
 
 
-def with_repeat(s: Settings, world: World | None) -> Settings:
-    """The settings with the number of times that an action is repeated, if that is to be chosen."""
+def with_repeat(s: Settings, world: World | None, tables: bool) -> Settings:
+    """The settings with the number of times that an action is repeated, if that is to be chosen: once for tables."""
     if s.action_repeat:
         return s
-    return s.with_(action_repeat=1 if world is None or world.make is None else chosen_repeat(world, s.seed))
+    if tables or world is None or world.make is None:
+        return s.with_(action_repeat=1)
+    return s.with_(action_repeat=chosen_repeat(world, s.seed))
 
 
 def untrained(
@@ -220,7 +222,7 @@ def untrained(
         source.feature_table,
     )
     phi = with_listed_actions(with_ends_and_actions(phi, s, source), s)
-    s = with_repeat(s, world)
+    s = with_repeat(s, world, Landmarks.possible(phi, s))
     test = world.goal_test if world else None
     if Landmarks.possible(phi, s) and test and isinstance(test.reached, Tolerance) and measures(test, phi):
         phi = replace(phi, tolerance=test.reached)

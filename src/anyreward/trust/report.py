@@ -46,6 +46,8 @@ TRAINING_Z = 2_000
 """Number of z drawn as in training, to measure how typical a z is."""
 EPISODES = 128
 """Number of simulated episodes."""
+MOST_LOOKED_AT = 9
+"""Largest number of listed actions among which a simulated plan looks ahead."""
 PER_POINT = 4
 """Held-out transitions for each point of the plan that a simulated policy is compared with."""
 Pays = Callable[[Tensor], Array]
@@ -312,17 +314,20 @@ def _tried_out(policy: Policy, world: SmallWorld, pays: Pays) -> tuple[float | N
 def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | None, float]:
     """The score and the value of a policy in simulated episodes.
 
-    The best return is the largest of this policy's, of F . z alone, of a plan's among points and, where the environment
-    is smooth or none of these is better than the random policy, of what the plan promises. Otherwise promises are too
-    optimistic: they choose among noisy outcomes.
+    The best return is the largest of this policy's, of F . z alone, of a plan's among points, of that with one step of
+    lookahead if few actions are listed, and, where the environment is smooth or none of these is better than the random
+    policy, of what the plan promises. Otherwise promises are too optimistic: they choose among noisy outcomes.
     """
     knowledge = policy.knowledge
     simulate = simulator(knowledge)
     assert simulate is not None
     plain = replace(policy, corrections=(), tuned=None, chooser=None, whole=False)
     changed = policy.corrections or policy.tuned or policy.chooser
-    policies = [policy, refined_on_points(plain, points)] + [plain] * bool(changed)
-    played = simulate.play([None, *map(greedy_actions, policies)], pays, EPISODES)
+    plan = refined_on_points(plain, points)
+    compared = [None, *map(greedy_actions, [policy, plan] + [plain] * bool(changed))]
+    if simulate.smooth and points.action_set.count <= MOST_LOOKED_AT and not knowledge.model.phi.include_action:
+        compared.append(simulate.looking_ahead(lambda rows: plan.choose(rows)[1], points.action_set))
+    played = simulate.play(compared, pays, EPISODES)
     random, J, *others = played.returns.mean(1)
     best, value = max(J, *others), float(played.discounted[1].mean())
     rounding = NO_GAIN * horizon(knowledge)[0] * float(np.abs(pays(knowledge.sample.rows)).max())
