@@ -15,6 +15,7 @@ from anyreward.acting.better import better_refined
 from anyreward.acting.simulation import greedy_actions, reward_function, simulator
 from anyreward.learning.local_model import LocalModel
 from anyreward.learning.replay import Transitions
+from anyreward.theory.pendulum import pendulum_step
 
 
 def moved(step: float, noise: float = 0.0, wall: bool = False, n: int = 4_000) -> tuple[Transitions, np.ndarray]:
@@ -153,3 +154,74 @@ def test_networks_that_were_chosen_stay_networks() -> None:
     agent = ar.train("continuous-maze", landmarks=0, dim=4, hidden=8, updates=40, progress=False)
     assert agent.knowledge.points is not None
     assert not agent.ask(ar.reward("x")).refined
+
+
+def swings(n: int) -> Transitions:
+    """Random transitions of Gymnasium's pendulum, without terminal states."""
+    rng = np.random.default_rng(0)
+    states = np.stack([rng.uniform(-np.pi, np.pi, n), rng.uniform(-8, 8, n)], 1)
+    torques = rng.uniform(-1, 1, n)
+    before, after = (torch.from_numpy(seen(s)).float() for s in (states, pendulum_step(states, 2 * torques)))
+    return Transitions(before, torch.from_numpy(torques).float()[:, None], after, torch.zeros(n).bool(), before)
+
+
+def seen(states: np.ndarray) -> np.ndarray:
+    return np.stack([np.cos(states[:, 0]), np.sin(states[:, 0]), states[:, 1]], 1)
+
+
+def test_many_steps_stay_on_the_surface_of_states() -> None:
+    """A pendulum's cosine and sine stay on the circle, and it swings as the real one does."""
+    scale = np.array([0.7, 0.7, 4.6])
+    model = LocalModel(swings(10_000), 0, False, scale)
+    assert model.smooth
+    states = np.stack([np.linspace(-3, 3, 50), np.zeros(50)], 1)
+    x, real = seen(states) / scale, states
+
+    def torque(y: np.ndarray) -> np.ndarray:
+        """Brakes: without it, small differences would grow."""
+        return np.clip(-0.5 * y[:, 2], -1, 1).astype(np.float32)
+
+    for _ in range(300):
+        real = pendulum_step(real, 2 * torque(seen(real)))
+        x, _, _ = model.step(x, torque(x * scale)[:, None])
+        radius = np.hypot(x[:, 0] * scale[0], x[:, 1] * scale[1])
+        assert np.abs(radius - 1).max() < 0.05
+    np.testing.assert_allclose(x * scale, seen(real), atol=0.1)
+
+
+def test_where_no_episode_terminates_returns_are_discounted_without_end() -> None:
+    """Pendulum has a time limit, but no terminal states: its episodes start anywhere and go on."""
+    pendulum = ar.train("Pendulum-v1", updates=400, action_repeat=1, progress=False)
+    knowledge, simulate = pendulum.knowledge, simulator(pendulum.knowledge)
+    assert knowledge.episodes is not None
+    assert knowledge.episodes.limit == 200
+    assert simulate is not None
+    gamma = knowledge.settings.gamma
+    one = simulate.play([None], lambda features: np.ones(len(features)), 8)
+    assert one.returns == pytest.approx(1 / (1 - gamma))
+    np.testing.assert_array_equal(one.returns, one.discounted)
+    speeds = 4.6 * np.abs(simulate.play([None], lambda features: np.zeros(len(features)), 200).starts[:, 2])
+    assert speeds.max() > 2  # an episode of the environment starts with a speed of at most 1
+    # against the environment itself, whose state can be set
+    policy = pendulum.ask(ar.reward("f0"))
+    played = simulate.play([greedy_actions(policy)], reward_function(policy.reward, knowledge), 64)
+    x = simulate.packed(played.starts)[:, :3].double().numpy()
+    states, real, weight = np.stack([np.arctan2(x[:, 1], x[:, 0]), x[:, 2]], 1), np.zeros(64), 1.0
+    for _ in range(2_000):
+        real += weight * np.cos(states[:, 0])
+        states = pendulum_step(states, policy.act(seen(states).astype(np.float32), warn=False)[:, 0].astype(float))
+        weight *= gamma
+    assert played.returns.mean() == pytest.approx(real.mean(), rel=0.05)
+
+
+def test_looking_ahead_takes_the_best_simulated_step(agent: ar.Agent) -> None:
+    simulate, points = simulator(agent.knowledge), agent.knowledge.points
+    assert simulate is not None
+    assert points is not None
+    held_out = agent.knowledge.held_out
+    assert held_out is not None
+    rows = held_out.observations[held_out.observations[:, -1] < 0.5][:200]
+    upright = simulate.looking_ahead(lambda packed: -(packed[:, 2] + 0.3 * packed[:, 3]).abs(), points.action_set)
+    falling = rows[(rows[:, 2] + 0.3 * rows[:, 3]).abs() > 0.1]
+    pushed = upright(falling)
+    assert ((falling[:, 2] + 0.3 * falling[:, 3] > 0) == (pushed == 1)).float().mean() > 0.95

@@ -121,7 +121,8 @@ def _all(learner: Learner) -> list[Tensor]:
 
 
 def _check_actor(learner: Learner, batch: Batch, s: Settings) -> None:
-    assert learner.actor is not None and isinstance(learner.F, ForwardBox)
+    assert learner.actor is not None
+    assert isinstance(learner.F, ForwardBox)
     F = learner.F
 
     def loss() -> float:
@@ -166,3 +167,15 @@ def test_actors_of_images_and_categories() -> None:
     z, a = torch.randn(2, d), torch.randn(2, 2)
     assert torch.equal(F(columns, a, z), F(dense, a, z))
     assert isinstance(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_what_is_seen_of_a_state_serves_for_all_actions(members: int) -> None:
+    F = ForwardBox(width, actions, d, 8, 3, members).double()
+    x, z = torch.randn(b, width).double(), torch.randn(b, d).double()
+    one, several = torch.randn(b, actions).double(), torch.randn(b, 5, actions).double()
+    known = F.seen(x, z)
+    assert torch.equal(F.at(known, one), F(x, one, z))
+    every = F.at(known, several.flatten(0, 1)).view(members, b, 5, d)
+    for k in range(5):
+        assert torch.allclose(every[:, :, k], F(x, several[:, k], z))

@@ -104,7 +104,8 @@ class Simulator:
             weight *= gamma
             x[live] = after
             live = live[~over]
-        discounted[live] += recent[live] / (steps - steps // 2) * weight / (1 - gamma)
+        if not whole:
+            discounted[live] += recent[live] / (steps - steps // 2) * weight / (1 - gamma)
         returns, by_policy = total if whole else discounted, (len(policies), episodes)
         return Simulated(returns.reshape(by_policy), discounted.reshape(by_policy), first)
 

@@ -45,7 +45,7 @@ CODES = 4
 TRAINING_Z = 2_000
 """Number of z drawn as in training, to measure how typical a z is."""
 EPISODES = 128
-"""Number of simulated episodes."""
+"""Number of simulated episodes; half as many where episodes do not end, which take more steps."""
 MOST_LOOKED_AT = 9
 """Largest number of listed actions among which a simulated plan looks ahead."""
 PER_POINT = 4
@@ -327,10 +327,11 @@ def _simulated(policy: Policy, points: KeptPoints, pays: Pays) -> tuple[float | 
     compared = [None, *map(greedy_actions, [policy, plan] + [plain] * bool(changed))]
     if simulate.smooth and points.action_set.count <= MOST_LOOKED_AT and not knowledge.model.phi.include_action:
         compared.append(simulate.looking_ahead(lambda rows: plan.choose(rows)[1], points.action_set))
-    played = simulate.play(compared, pays, EPISODES)
+    steps, whole = horizon(knowledge)
+    played = simulate.play(compared, pays, EPISODES if whole else EPISODES // 2)
     random, J, *others = played.returns.mean(1)
     best, value = max(J, *others), float(played.discounted[1].mean())
-    rounding = NO_GAIN * horizon(knowledge)[0] * float(np.abs(pays(knowledge.sample.rows)).max())
+    rounding = NO_GAIN * steps * float(np.abs(pays(knowledge.sample.rows)).max())
     if simulate.smooth or best - random <= rounding:  # a poor plan does not mean that there is nothing to gain
         best = max(best, promised(points, pays, knowledge, simulate.packed(played.starts)))
     if best - random <= rounding:
