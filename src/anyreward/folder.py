@@ -84,7 +84,7 @@ def serialised(knowledge: Knowledge) -> bytes:
         tensors |= {f"points.{key}": value for key, value in knowledge.points.table.state_dict().items()}
         tensors |= {"points.features": knowledge.points.features, "points.kept": torch.tensor(knowledge.points.kept)}
         if (values := knowledge.points.values) is not None:
-            tensors |= {"points.landmarks": values.Z, "points.unit": torch.tensor(values.unit).double()}
+            tensors |= {"points.landmarks": values.Z, "points.unit": torch.tensor(values.unit, dtype=torch.float64)}
     if knowledge.held_out is not None:
         tensors |= {f"held_out.{name}": column for name, column in knowledge.held_out.columns.items()}
     if knowledge.episodes is not None:

@@ -21,7 +21,7 @@ from anyreward.worlds.actions import action_set
 
 TINY = {"landmarks": 0, "updates": 80, "hidden": 16, "batch_size": 16, "dim": 6, "steps_per_cycle": 1_000}
 WIDE = 0.05
-"""Half the width of the wall in `walled`."""
+"""Half the width of the wall in `walled`; neighbouring transitions are farther apart than that."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_local_model_does_not_lead_through_walls() -> None:
         x = np.random.default_rng(1).uniform(-1, 1, (200, 4))
         x[:, 0] = -WIDE
         model = LocalModel(rows, 0, False, scale, values)
-        for _ in range(5):
+        for _ in range(8):
             x = model.step(x, push)[0]
         through.append(float((x[:, 0] > WIDE).mean()))
     mixed, apart = through

@@ -6,7 +6,8 @@ of a box are numbers like those of the state: the regression is on both.
 
 The regression is of the change of state. If states lie on a surface, such as the cosine and sine of an angle, it is of
 the next state instead: regressions of changes keep whatever leads away from the surface, and many steps add it up. One
-of next states leads back, because no data determine their slope across the surface, which is therefore zero.
+of next states leads back, because no data determine their slope across the surface, which is therefore zero. For
+actions of a box, the next state lies within the range of those of the neighbours: a wall that stops them stops it too.
 """
 
 from __future__ import annotations
@@ -105,10 +106,11 @@ class LocalModel:
             if k == 1:
                 change[rows] = self._change[near[:, 0]]
             else:
-                inputs, values = self._inputs[near] - x[rows][:, None], self._change[near]
-                if self._on_surface:  # next states, relative to x
-                    values = inputs[..., : change.shape[1]] + values
-                change[rows] = local_linear(inputs, apart, values)
+                inputs = self._inputs[near] - x[rows][:, None]
+                after = inputs[..., : change.shape[1]] + self._change[near]  # next states, relative to x
+                change[rows] = local_linear(inputs, apart, after if self._on_surface else self._change[near])
+                if self._box:
+                    change[rows] = np.clip(change[rows], after.min(1), after.max(1))
         return change, nearest
 
     def _beside(self, x: Array) -> Array:
