@@ -1,6 +1,7 @@
 """Pendulum: one agent, trained without reward, asked for the swing-up and for families of rewards.
 
     python benchmarks/pendulum.py tables 0 1 2       # default settings, these seeds; ten minutes each
+    python benchmarks/pendulum.py tables-100 0       # the same with 100 updates; also tables-1000
     python benchmarks/pendulum.py actor 0            # networks with an actor, instead of tables
     python benchmarks/pendulum.py samples 0          # networks without one: the best of sampled actions
     python benchmarks/pendulum.py twin-mean 0        # two F, their mean in targets; twin-min: the smaller one
@@ -10,8 +11,8 @@
 Training is reward-free. Afterwards the agent is asked for the environment's own reward (100 episodes in the environment
 itself, with its cost of torque) and for 20 random rewards of each family, which are scored exactly on a grid of 121 x
 121 states and 9 torques: 0 is the random policy, 1 the optimal one. "asked" is the default of `ask`, and "alone" is
-F . z (refine=0). Six rewards of each family are compared with the trust report. Results:
-benchmarks/results/pendulum/KIND-seedN.json.
+F . z (refine=0). Six rewards of each family are compared with the trust report; the table also has the rank correlation
+over three lengths of training. Results: benchmarks/results/pendulum/KIND-seedN.json.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ REWARDS, TRUSTED = 20, 6
 """Rewards of each family, and how many of them are compared with the trust report."""
 KINDS: dict[str, dict[str, Any]] = {
     "tables": {},
+    "tables-100": {"updates": 100},
+    "tables-1000": {"updates": 1_000},
     "actor": {"landmarks": 0},
     "samples": {"landmarks": 0, "actor": "samples"},
     "twin-mean": {"landmarks": 0, "twin": "mean", "actor_twin": "mean"},
@@ -66,13 +69,21 @@ def measure(kind: str, seed: int) -> dict[str, Any]:
                     predicted.append(policy.trust.predicted)
                     true.append(float(score))
             print(kind, seed, name, answer, found[answer][name], flush=True)
-    found["trust"] = {
-        "rank_correlation": round(float(spearmanr(predicted, true).statistic), 2),
-        "predicted_minus_true": round(float(np.mean(np.array(predicted) - np.array(true))), 2),
-        "answers": len(true),
-    }
+    found["predicted"], found["true"] = ([round(x, 4) for x in values] for values in (predicted, true))
+    found["trust"] = trusted(predicted, true)
     print(kind, seed, found["trust"], flush=True)
     return found
+
+
+def trusted(predicted: list[float], true: list[float]) -> dict[str, Any]:
+    """How predicted scores compare with true ones."""
+    apart = np.array(predicted) - np.array(true)
+    return {
+        "rank_correlation": round(float(spearmanr(predicted, true).statistic), 2),
+        "predicted_minus_true": round(float(apart.mean()), 3),
+        "mean_absolute_error": round(float(np.abs(apart).mean()), 3),
+        "answers": len(true),
+    }
 
 
 def optimum(episodes: int = 100) -> float:
@@ -112,13 +123,18 @@ def main() -> None:
 
 def table() -> None:
     """Print the results: own reward, then the mean (5th percentile) of each family, and trust."""
+    predicted: list[float] = []
+    true: list[float] = []
     for path in sorted(RESULTS.glob("*-seed*.json")):
         found = json.loads(path.read_text())
+        if found["kind"].startswith("tables"):
+            predicted, true = predicted + found["predicted"], true + found["true"]
         for answer in ("asked", "alone"):
             row = found[answer]
             families = "  ".join(f"{row[name][0]:.2f} ({row[name][1]:.2f})" for name in FAMILIES)
             print(f"{path.stem:18s} {answer:6s} {row['own_reward'][0]:7.1f}  {families}")
         print(f"{path.stem:18s} trust  {found['trust']}")
+    print(f"tables, all lengths of training: trust {trusted(predicted, true)}")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,16 @@ def near(at: Array, width: float) -> Reward:
     return bump
 
 
+def far(at: Array) -> Reward:
+    """Minus the distance from an angle and a speed (in units of 3), given as (2,)."""
+
+    def distance(features: Array) -> Array:
+        apart = np.arctan2(features[:, 1], features[:, 0]) - at[0]
+        return np.asarray(-np.hypot((apart + np.pi) % (2 * np.pi) - np.pi, features[:, 2] / 3 - at[1]))
+
+    return distance
+
+
 def place(rng: np.random.Generator) -> Array:
     """A random angle, and a speed up to 5."""
     return np.array([rng.uniform(-np.pi, np.pi), rng.uniform(-5 / 3, 5 / 3)])
@@ -64,6 +74,8 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Reward]] = {
     "smooth bump": lambda rng: near(place(rng), rng.uniform(0.4, 0.9)),
     "linear": lambda rng: linear(rng.standard_normal(3)),
     "dense": lambda rng: weighted([(rng.standard_normal(), near(place(rng), 0.3)) for _ in range(60)]),
+    "goal - 1": lambda rng: weighted([(1.0, near(place(rng), 0.2)), (-1.0, lambda features: np.ones(len(features)))]),
+    "-distance": lambda rng: far(place(rng)),
 }
 
 

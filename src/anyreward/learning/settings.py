@@ -123,7 +123,7 @@ class Settings:
     """Tables with continuous actions: number of values of each number of the action that are tried."""
     action_repeat: Annotated[int, Range(0, most=1_000)] = 1
     """Steps of the environment for which training repeats an action, which are one transition. ``gamma`` is the
-    discount of a transition. 0: chosen before training, by how fast the state changes."""
+    discount of a transition. 0: chosen before training, by how fast the state changes; 1 for tables."""
     b_norm: ZNorm = "free"
     """free: B has any length. sphere: every B(s, a) has the length sqrt(d)."""
     encoding: Literal["plain", "unit", "rbf"] = "plain"
