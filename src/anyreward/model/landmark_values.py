@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anyreward.model.basis import far_points
 from anyreward.model.latent import trained_length
-from anyreward.model.model import Model
+from anyreward.model.model import ROWS_AT_ONCE, Model
 
 LANDMARKS = 4
 """Number of landmarks."""
@@ -46,9 +46,12 @@ class LandmarkValues:
 
     def __call__(self, packed: Tensor) -> Tensor:
         """(n, m) F(s, pi_z(s), z) . z for each landmark, in units, at packed observations (n, packed)."""
+        return torch.cat([self._of(piece) for piece in torch.split(packed, ROWS_AT_ONCE)]) / self.unit
+
+    def _of(self, packed: Tensor) -> Tensor:
         m, n = len(self.Z), len(packed)
-        values = self.model.choose(packed.repeat(m, 1), self.Z.repeat_interleave(n, 0))[1]
-        return values.view(m, n).T.double() / self.unit
+        Q = self.model.choose(packed.repeat(m, 1), self.Z.repeat_interleave(n, 0))[1]
+        return Q.view(m, n).T.double()
 
 
 def unit_of(values: Tensor, x: Tensor) -> float:
