@@ -138,7 +138,7 @@ class Model:
         seen = self.F.seen(
             self.observation_encoder.compact(observations.to(self.device)), preprocess_z(z.to(self.device))
         )
-        return self.F.at(seen, actions.to(self.device).reshape(n * K, width)).mean(0).view(n, K, -1)
+        return self.F.at(seen, actions.to(self.device).reshape(n * K, width)).mean(0).view(n, K, self.F.dim)
 
     @torch.no_grad()
     def proposals(self, observations: Tensor, z: Tensor) -> Tensor:
