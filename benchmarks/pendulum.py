@@ -44,9 +44,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(kind: str, seed: int, **changes: Any) -> dict[str, Any]:
+def measure(kind: str, seed: int, name: str, **changes: Any) -> dict[str, Any]:
     """Train one agent, and ask it for everything; trust is compared for tables alone."""
-    began, folder = time.monotonic(), f"runs/pendulum-{kind}-seed{seed}"
+    began, folder = time.monotonic(), f"runs/pendulum-{name}"
     agent = ar.train("Pendulum-v1", seed=seed, out=folder, overwrite=True, **KINDS[kind] | changes)
     compared = TRUSTED if kind.startswith("tables") else 0
     found: dict[str, Any] = {"kind": kind, "seed": seed, "training_seconds": round(time.monotonic() - began)}
@@ -118,9 +118,9 @@ def main() -> None:
         table()
     else:
         changes = {"updates": options.updates} if options.updates else {}
-        name = options.kind + (f"-{options.updates}" if options.updates else "")
         for seed in options.seeds:
-            write_json(RESULTS / f"{name}-seed{seed}.json", measure(options.kind, seed, **changes))
+            name = options.kind + (f"-{options.updates}" if options.updates else "") + f"-seed{seed}"
+            write_json(RESULTS / f"{name}.json", measure(options.kind, seed, name, **changes))
 
 
 def table() -> None:
